@@ -222,6 +222,21 @@ class DelayedSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     max_seconds: Annotated[int, Meta(ge=1, le=4_294_967_295)] = 4_294_967
 
 
+class RewriteRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One rule of topic rewrite; the first whose ``source_topic`` matches decides."""
+
+    action: Literal["publish", "subscribe", "all"] = "all"
+    source_topic: str  # a filter; subscriptions are compared by the text of their filter
+    re: str  # of RE2; if it is not found in the topic, the topic stays
+    dest_topic: str  # with $1 to $99, the groups of re, and %c and %u
+
+
+class RewriteSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Topic rewrite."""
+
+    rules: Annotated[list[RewriteRule], Meta(max_length=256)] = []
+
+
 class SlowSubscriptionsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Who takes long to acknowledge. Seconds."""
 
@@ -362,6 +377,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     zones: dict[str, ZoneSettings] = {}
     retained: RetainedSettings = RetainedSettings()
     delayed: DelayedSettings = DelayedSettings()
+    rewrite: RewriteSettings = RewriteSettings()
     slow_subscriptions: SlowSubscriptionsSettings = SlowSubscriptionsSettings()
     sys_topics: SysTopicsSettings = SysTopicsSettings()
     shared: SharedSettings = SharedSettings()

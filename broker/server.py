@@ -33,6 +33,7 @@ from .core.hooks import Hooks
 from .core.memory import Memory, parse_limit
 from .extensions.delayed import Delayed
 from .extensions.presence import Presence
+from .extensions.rewrite import TopicRewrite
 from .extensions.slow_subscriptions import SlowSubscriptions
 from .extensions.tracing import Tracing
 from .loop.budget import DELIVERIES_PER_ITERATION
@@ -128,6 +129,7 @@ class Server:
             account,
             lambda message: self.rights.may_be_retained(message),
         )
+        self.rewrite = TopicRewrite(settings.rewrite, self.broker)
         self.stored_users = StoredUsers(self.tables, self.clock)
         self.stored_rules = StoredAclRules(self.tables)
         self.banned = Banned(self.tables, self.clock)
@@ -222,6 +224,8 @@ class Server:
         self.hooks.client_disconnected.add(self.flapping.client_disconnected)
         if self.settings.delayed.enabled:
             self.delayed.load()
+        if self.settings.rewrite.rules:
+            self.rewrite.load()
         if self.settings.slow_subscriptions.enabled:
             self.slow_subscriptions.load()
         self.timers.enough = self.wall_timers.enough = self._enough
@@ -522,6 +526,8 @@ class Server:
         )
         self.memory.resize(parse_limit(settings.limits.memory))
         self.broker.retaining.check_source = retained.check_source
+        if settings.rewrite != self.settings.rewrite:
+            self.rewrite.use(settings.rewrite)
         self._set_refusing(settings)
         self.settings = settings
 

@@ -39,6 +39,7 @@ EXCUSED = {
     "management/http/app.py": ("aiohttp reads it", "output_size"),
     "management/log_lines.py": ("logging reads them", "_srcfile logMultiprocessing logProcesses logThreads"),
     "ruleengine/config.py": ("read by its name, as a resource or an action may have its own", "retry_attempts"),
+    "broker/core/rewrite_rules.py": ("re2 reads them", "log_errors max_mem"),
     "ruleengine/functions/regexes.py": ("re2 reads them", "log_errors max_mem never_capture"),
     "ruleengine/rules/hook_bindings.py": ("the hook calls with it", "is_new"),
     "ruleengine/sql/parser.py": (

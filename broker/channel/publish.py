@@ -18,6 +18,7 @@ from ..core.outcome import (
     QUEUE_FULL,
     REFUSED,
     RETAINED_ALONE,
+    REWRITTEN_INVALID,
     STORE_TROUBLE,
     Outcome,
 )
@@ -68,6 +69,9 @@ def on_publish(channel: Channel, message: Message, now: float) -> Waiting:
     metrics = context.metrics
     if message.has_alias:
         _resolve_alias(channel, message)
+    named = message.topic
+    if context.broker.rewriting is not None and not _rewrite(channel, message, now):
+        return None
     qos = message.qos
     if qos:
         channel.save_log_position()
@@ -75,7 +79,7 @@ def on_publish(channel: Channel, message: Message, now: float) -> Waiting:
         if durability is not None and durability.commit.trouble is not None and _needs_disk(channel, message):
             # Here and not only in ``Broker.accept``: for QoS 2, the identifier would have to be stored before.
             told = _refuse_for_now(channel, message, STORE_TROUBLE, now)
-            return None if told else _wait_for_store(channel, message)
+            return None if told else _wait_for_store(channel, message, named)
     if qos > channel.zone.max_qos:
         raise ProtocolError("QoS above the announced Maximum QoS", reason_codes.QOS_NOT_SUPPORTED)
     if message.retain and not channel.zone.retain_available:
@@ -116,7 +120,11 @@ def publish_run(channel: Channel, run: list[Message], now: float) -> int:
     if session is None or qos > channel.zone.max_qos or channel.undecided is not None:
         return 0
     admitted = channel.admitted
-    until = None if admitted is None else admitted.get(run[0].topic)
+    topic = run[0].topic
+    until = None if admitted is None else admitted.get(topic)
+    rewriting = context.broker.rewriting
+    if rewriting is not None and rewriting.published(topic, channel.client) != topic:
+        return 0
     if until is None or now >= until or channel.admitted_generation != context.authorization.generation:
         return 0
     if qos:
@@ -259,6 +267,27 @@ def _resolve_alias(channel: Channel, message: Message) -> None:
     message.topic = topic
 
 
+def _rewrite(channel: Channel, message: Message, now: float) -> bool:
+    """Rewrite the topic, before access to it is checked. Return False if the message is refused."""
+    rewriting = channel.context.broker.rewriting
+    assert rewriting is not None
+    topic = rewriting.published(message.topic, channel.client)
+    if not topic:
+        message.timestamp = now
+        _refuse(channel, message, REWRITTEN_INVALID)
+        return False
+    if topic != message.topic:
+        _readdress(message, topic)
+    return True
+
+
+def _readdress(message: Message, topic: str) -> None:
+    """Change the topic: the bytes that arrived cannot be forwarded any more."""
+    message.topic = topic
+    message.wire0_v3 = message.wire0_v5 = None
+    message.packet_id_at = 0
+
+
 def _note_qos2(channel: Channel, session: Session, message: Message, now: float) -> bool:
     """Return whether this QoS 2 PUBLISH is a new message that may be published."""
     metrics = channel.context.metrics
@@ -318,9 +347,7 @@ def _admit(channel: Channel, message: Message, now: float, asked: Decision | Non
         mounted = with_mountpoint(topic, client.mountpoint)
         if len(mounted.encode()) > MAX_STRING:
             return MOUNTED_TOO_LONG  # no PUBLISH could carry it to any client
-        message.topic = mounted
-        message.wire0_v3 = message.wire0_v5 = None
-        message.packet_id_at = 0
+        _readdress(message, mounted)
     elif (
         real == topic  # delayed topics are not remembered
         and channel.quota is None
@@ -504,13 +531,15 @@ def _needs_disk(channel: Channel, message: Message) -> bool:
     return context.broker.cannot_store(channel.client.mountpoint + message.topic, message.retain)
 
 
-async def _wait_for_store(channel: Channel, message: Message) -> None:
+async def _wait_for_store(channel: Channel, message: Message, named: str) -> None:
+    """``named``: the topic before it was rewritten."""
     context = channel.context
     durability = context.broker.durability
     assert durability is not None
     while durability.commit.trouble is not None and channel.state != CLOSED:
         await durability.commit.wait_for_recovery(_CHECK_CLIENT_EVERY)
     if channel.state != CLOSED:
+        message.topic = named
         waiting = on_publish(channel, message, context.clock.now())
         if waiting is not None:
             await waiting

@@ -10,7 +10,7 @@ from typing import Final
 from ..access.decision import Decision
 from ..access.token import Token
 from ..config import ZoneSettings
-from ..core.outcome import NO_MEMORY, STORE_TROUBLE, Outcome
+from ..core.outcome import NO_MEMORY, REWRITTEN_INVALID, STORE_TROUBLE, Outcome
 from ..mqtt import reason_codes
 from ..mqtt.constants import (
     ASSIGNED_CLIENT_IDENTIFIER,
@@ -110,6 +110,13 @@ def _refuse_claim(channel: Channel, refusal: Outcome) -> None:
 def _accept_here(channel: Channel, connect: Connect, now: float, extra: Properties) -> Waiting:
     client = channel.client
     authorization = channel.context.authorization
+    will = connect.will
+    rewriting = channel.context.broker.rewriting
+    if will is not None and rewriting is not None:
+        will.topic = rewriting.published(will.topic, client)
+        if not will.topic:
+            refuse(channel, REWRITTEN_INVALID.code, REWRITTEN_INVALID.detail, REWRITTEN_INVALID.setting)
+            return None
     if authorization.asks:
         topic: str | None = None
         if connect.will is not None:

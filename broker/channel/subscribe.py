@@ -5,7 +5,7 @@ from typing import Final
 
 from ..access.decision import Decision
 from ..core.outcome import STORE_TROUBLE, Outcome
-from ..core.subscription_plan import mounted_filter, no_room, plan_filter
+from ..core.subscription_plan import mounted_filter, no_room, plan_filter, rewritten
 from ..mqtt import reason_codes
 from ..mqtt.constants import SUBSCRIPTION_IDENTIFIER, V5
 from ..mqtt.errors import ProtocolError
@@ -65,7 +65,7 @@ def _decide(channel: Channel, filters: list[TopicFilter], now: float) -> tuple[D
     decided: Decisions = {}
     unknown: dict[str, None] = {}
     for entry in filters:
-        plan = plan_filter(entry, channel.client)
+        plan = plan_filter(entry, channel.client, channel.context.broker.rewriting)
         topic_filter = plan.topic_filter
         if plan.refusal is not None or topic_filter in decided or topic_filter in unknown:
             continue
@@ -130,8 +130,9 @@ async def _answer_when_known(
 ) -> None:
     """Send SUBACK when all nodes know the granted subscriptions."""
     pairs = zip(filters, codes, strict=True)
-    granted = [plan_filter(entry, channel.client).filter for entry, code in pairs if code < 0x80]
-    await channel.context.broker.cluster.subscribed(channel.client.client_id, granted)
+    broker = channel.context.broker
+    granted = [plan_filter(entry, channel.client, broker.rewriting).filter for entry, code in pairs if code < 0x80]
+    await broker.cluster.subscribed(channel.client.client_id, granted)
     if channel.state == CONNECTED and channel.session is session:
         channel.log_position = -1  # the records may have reached the disk in the meantime
         _answer(channel, session, Suback(packet.packet_id, codes), channel.context.clock.now())
@@ -223,7 +224,8 @@ def _subscribe(
     context = channel.context
     zone = channel.zone
     client = channel.client
-    plan = plan_filter(entry, client)  # [MQTT-4.8.2-1] [MQTT-4.8.2-2] [MQTT-4.7.1-1] [MQTT-4.7.1-2]
+    # [MQTT-4.8.2-1] [MQTT-4.8.2-2] [MQTT-4.7.1-1] [MQTT-4.7.1-2]
+    plan = plan_filter(entry, client, context.broker.rewriting)
     if plan.group is not None and entry.no_local:
         raise ProtocolError("No Local on a shared subscription")  # [MQTT-3.8.3-4]
     if plan.refusal is not None:
@@ -312,8 +314,12 @@ def _unsubscribe(channel: Channel, session: Session, entry: str) -> int:
         _, topic_filter = parse_shared(entry)
     except ValueError:
         return reason_codes.TOPIC_FILTER_INVALID
-    full, _ = mounted_filter(entry, topic_filter, channel.client.mountpoint)
-    if channel.context.broker.unsubscribe(session, full):
+    client = channel.client
+    broker = channel.context.broker
+    if broker.rewriting is not None and valid_filter(topic_filter):
+        entry, topic_filter = rewritten(entry, topic_filter, client, broker.rewriting)
+    full, _ = mounted_filter(entry, topic_filter, client.mountpoint)
+    if broker.unsubscribe(session, full):
         return reason_codes.SUCCESS
     # The same code as in SUBSCRIBE for an invalid Topic Filter.
     return reason_codes.NO_SUBSCRIPTION_EXISTED if valid_filter(topic_filter) else reason_codes.TOPIC_FILTER_INVALID

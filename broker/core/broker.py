@@ -45,12 +45,14 @@ from .outcome import (
     QUEUE_FULL,
     RESERVED,
     RETAINED_ALONE,
+    REWRITTEN_INVALID,
     STORE_TROUBLE,
     Outcome,
     PublisherKind,
 )
 from .retained_matches import RetainedMatches
 from .retaining import Retaining
+from .rewrite_rules import TopicRewriting
 from .session_life import SessionLife
 
 logger = logging.getLogger(__name__)
@@ -135,6 +137,8 @@ class Broker:
         )
         self.sessions = SessionRegistry()
         self._delayed = delayed
+        # Set while topics are rewritten.
+        self.rewriting: TopicRewriting | None = None
         # Topic -> whether rules select from it. For an absent topic, ``on_rule_match`` is called to find out. None:
         # there are no rules. So a topic without rules costs one lookup.
         self.rule_index: Mapping[str, object] | None = None
@@ -168,6 +172,13 @@ class Broker:
         """Process a message of any publisher: refuse it, hold it until it is due, or publish it."""
         self.undecided = None
         topic = message.topic
+        if self.rewriting is not None and not source.rewritten:
+            new = self.rewriting.published(topic, message.publisher)
+            if not new:
+                return REWRITTEN_INVALID
+            if new != topic:
+                message = message.twin()  # the caller may offer its own again
+                message.topic = topic = new
         special = topic.startswith("$")
         if special and reserved(topic):
             return RESERVED

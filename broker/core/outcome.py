@@ -35,6 +35,9 @@ QUEUE_FULL: Final = Outcome(reason_codes.QUOTA_EXCEEDED, "queue_full")
 LINK_FULL: Final = Outcome(
     reason_codes.QUOTA_EXCEEDED, "cluster.link_queue_messages or cluster.link_queue_bytes", "another node is away"
 )
+REWRITTEN_INVALID: Final = Outcome(
+    reason_codes.TOPIC_NAME_INVALID, "rewrite.rules", "a rule rewrites it to an invalid topic, or it is too long"
+)
 STORE_TROUBLE: Final = Outcome(reason_codes.QUOTA_EXCEEDED, "node.data_dir", "nothing can be stored at present")
 NO_MEMORY: Final = Outcome(reason_codes.QUOTA_EXCEEDED, "limits.memory", "the node has no memory for more")
 NO_MEMORY_FOR_QUEUES: Final = Outcome(
@@ -60,6 +63,9 @@ RETAINED_ALONE: Final = Outcome(
 CLIENT_GONE: Final = Outcome(reason_codes.SERVER_UNAVAILABLE, "-", "the client has gone")
 """The client did not wait for its CONNACK. Its session may be elsewhere by now."""
 FILTER_INVALID: Final = Outcome(reason_codes.TOPIC_FILTER_INVALID)
+FILTER_REWRITTEN_INVALID: Final = Outcome(
+    reason_codes.TOPIC_FILTER_INVALID, "rewrite.rules", "a rule rewrites it to an invalid filter, or it is too long"
+)
 FILTER_TOO_DEEP: Final = Outcome(reason_codes.TOPIC_FILTER_INVALID, "max_topic_levels")
 FILTER_TOO_LONG: Final = Outcome(reason_codes.TOPIC_FILTER_INVALID, "mountpoint", "too long with the mount point")
 NO_SHARED: Final = Outcome(reason_codes.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED, "shared_subscription")
@@ -72,18 +78,20 @@ class PublisherKind:
 
     ``counted``: its messages count as received here; those of clients are counted when their packet arrives, even if it
     is refused or repeated. ``refusable``: it is informed if the store is in trouble or a queue is full.
-    ``must_retain``: it is informed if a message of any QoS cannot be retained, and then nothing is published."""
+    ``must_retain``: it is informed if a message of any QoS cannot be retained, and then nothing is published.
+    ``rewritten``: the topics of its messages were rewritten before access was checked."""
 
     counted: bool
     refusable: bool
     must_retain: bool
+    rewritten: bool
 
 
-CLIENT: Final = PublisherKind(False, True, False)
-OPERATOR: Final = PublisherKind(True, True, True)
-WILL: Final = PublisherKind(False, False, False)
+CLIENT: Final = PublisherKind(False, True, False, True)
+OPERATOR: Final = PublisherKind(True, True, True, False)
+WILL: Final = PublisherKind(False, False, False, True)
 """Its CONNECT was accepted, which promised the publication of the Will."""
-RULE: Final = PublisherKind(True, False, False)
+RULE: Final = PublisherKind(True, False, False, False)
 """A rule has no client that could be informed."""
-BRIDGE: Final = PublisherKind(False, False, False)
+BRIDGE: Final = PublisherKind(False, False, False, False)
 """A bridge acknowledges a message to the other broker when the message is stored, however long that takes."""

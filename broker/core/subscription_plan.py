@@ -13,7 +13,16 @@ from ..mqtt.topics import has_wildcard, parse_filter, valid_filter
 from ..session.client_info import ClientInfo
 from ..session.session import Session
 from ..session.subscription import Subscription
-from .outcome import FILTER_INVALID, FILTER_TOO_DEEP, FILTER_TOO_LONG, NO_SHARED, NO_WILDCARDS, Outcome
+from .outcome import (
+    FILTER_INVALID,
+    FILTER_REWRITTEN_INVALID,
+    FILTER_TOO_DEEP,
+    FILTER_TOO_LONG,
+    NO_SHARED,
+    NO_WILDCARDS,
+    Outcome,
+)
+from .rewrite_rules import TopicRewriting
 
 
 @dataclass(slots=True, eq=False)
@@ -50,18 +59,30 @@ class FilterPlan:
         )
 
 
-def plan_filter(entry: TopicFilter, client: ClientInfo) -> FilterPlan:
-    """Return everything about a filter that is known before access rules are checked."""
+def plan_filter(entry: TopicFilter, client: ClientInfo, rewriting: TopicRewriting | None = None) -> FilterPlan:
+    """Return everything about a filter that is known before access rules are checked, which apply to the rewritten
+    filter."""
     text = entry.filter
     try:
         group, topic_filter = parse_filter(text)
     except ValueError:
         return FilterPlan(entry, None, text, text, text, FILTER_INVALID)
+    if rewriting is not None:
+        text, topic_filter = rewritten(text, topic_filter, client, rewriting)
+        if not topic_filter:
+            return FilterPlan(entry, group, text, text, text, FILTER_REWRITTEN_INVALID)
     full, mounted = mounted_filter(text, topic_filter, client.mountpoint)
     refusal = _zone_refusal(client.zone, group, topic_filter)
     if refusal is None and client.mountpoint and not valid_filter(mounted):
         refusal = FILTER_TOO_LONG
     return FilterPlan(entry, group, topic_filter, full, mounted, refusal)
+
+
+def rewritten(text: str, topic_filter: str, client: ClientInfo, rewriting: TopicRewriting) -> tuple[str, str]:
+    """Return the whole filter, and the part after the group of a shared filter, after rewriting. The part is empty if
+    the new one is not valid."""
+    new = rewriting.subscribed(topic_filter, client)
+    return (text if new == topic_filter or not new else text[: len(text) - len(topic_filter)] + new), new
 
 
 def mounted_filter(text: str, topic_filter: str, mountpoint: str) -> tuple[str, str]:

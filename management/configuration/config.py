@@ -24,6 +24,7 @@ from taipan.broker.config import (
     ListenerSettings,
     NodeSettings,
     RetainedSettings,
+    RewriteSettings,
     SharedSettings,
     SlowSubscriptionsSettings,
     StopSettings,
@@ -45,6 +46,7 @@ from .settings_validation import (
     validate_dashboard,
     validate_listener,
     validate_management,
+    validate_rewrite,
     validate_ruleengine,
 )
 from .toml_lines import KeyPath
@@ -87,6 +89,7 @@ TABLES: Final[dict[str, type[msgspec.Struct]]] = {
     "stop": StopSettings,
     "retained": RetainedSettings,
     "delayed": DelayedSettings,
+    "rewrite": RewriteSettings,
     "slow_subscriptions": SlowSubscriptionsSettings,
     "sys_topics": SysTopicsSettings,
     "shared": SharedSettings,
@@ -241,6 +244,7 @@ def _settings(document: ConfigDocument, access: type[AccessSettings]) -> Setting
 
 _VALIDATE: Final[dict[str, Callable[[Any], Iterator[Fault]]]] = {
     "cluster": validate_cluster,
+    "rewrite": validate_rewrite,
     "management": validate_management,
     "dashboard": validate_dashboard,
     "ruleengine": validate_ruleengine,

@@ -22,6 +22,7 @@ from taipan.broker.config import (
     ListenerSettings,
     ListenerTlsSettings,
     NodeSettings,
+    RewriteSettings,
     RuleSettings,
     TlsSettings,
     UserSettings,
@@ -29,6 +30,7 @@ from taipan.broker.config import (
     parse_bind,
 )
 from taipan.broker.core.memory import MIN_BUDGET, parse_limit
+from taipan.broker.core.rewrite_rules import rule_faults
 from taipan.broker.gateway import GATEWAYS, GatewayLoadError, kind_names, kind_of
 from taipan.broker.listener_kinds import LISTENER_KINDS, MAX_SOCKET_PATH, words
 from taipan.broker.observability.masking import mask_text
@@ -293,6 +295,13 @@ VALUE_RULES: Final[ValueRules] = {
 
 
 # Rules between several keys, for structs with valid types
+
+
+def validate_rewrite(rewrite: RewriteSettings) -> Iterator[Fault]:
+    """Compiles the regular expressions of the rules."""
+    for index, rule in enumerate(rewrite.rules):
+        for key, what in rule_faults(rule):
+            yield Fault(("rules", index, key), what)
 
 
 def validate_listener(listener: ListenerSettings, given: Collection[str]) -> Iterator[Fault]:

@@ -26,6 +26,7 @@ from ..operations.backup.import_file import ImportedDocument, ImportRefused, Pla
 from ..operations.backup.json_document import BadRecord, Document
 from ..operations.refusal import Refusal
 from .emqx_acl import read_acl
+from .emqx_modules import EmqxModules, loaded_names, report_modules
 from .emqx_sources import CLOSED, close, put_modules, put_source
 from .mosquitto_files import Directive, read_lines
 from .named_files import MAX_EXPORT, missing, read_named
@@ -159,7 +160,10 @@ async def _export(path: Path) -> Migration:
         kind = {"users": "dashboard user", "apps": "application"}.get(left.section, "user")
         report.left_out(str(path), f"{kind} {left.id}", left.what)
     for section, records in plan.carried.items():
+        if section == "modules":
+            continue
         report.left_out(str(path), section, f"{len(records)} records without a counterpart, kept for the next export")
+    report_modules(report, str(path), _modules(plan))
     if put_modules(migration, str(path), _modules(plan)):
         close(migration, [migration.zone])
     report.changed(
@@ -210,6 +214,7 @@ class _Etc:
         self.orders: dict[str, Directive] = {}  # by the setting
         self.loaded_file: Directive | None = None
         self.flapping: tuple[Directive, tuple[int, float, float]] | None = None
+        self.modules = EmqxModules(self.migration)
         self.flapping_zones: dict[int, bool] = {}  # by the zone's table: whether it is enabled
 
     def run(self) -> None:
@@ -220,6 +225,7 @@ class _Etc:
         for line in self._lines(main):
             self._take(line)
         self._nothing_said(main)
+        self._finish_modules()
         self._plugins()
         self._finish_orders()
         self._finish_listeners()
@@ -309,6 +315,8 @@ class _Etc:
             level = {"warning": "warning", "error": "error", "debug": "debug"}.get(line.value, "info")
             self.migration.set("log", "level", level)
             self.report.carried(line.place, f"log.level {line.value}", f"log.level = {level}")
+        elif self.modules.take(line):
+            pass
         elif key == "flapping_detect_policy":
             self._flapping(line)
         elif key in _COMMON:
@@ -534,14 +542,16 @@ class _Etc:
             elif not decides:
                 self.report.left_out(str(path), name, "EMQX plugins do not run here")
 
+    def _finish_modules(self) -> None:
+        file = self.directory.parent / "data" / "loaded_modules"
+        self.modules.finish(file, loaded_names(self._text_of(file)) if file.is_file() else None)
+
     def _loaded(self) -> tuple[Path, list[str] | None]:
         """Return the file that names the loaded plugins, and their names; None: there is no such file."""
         named = [] if self.loaded_file is None else [self._path(self.loaded_file.value)]
         for file in (*named, self.directory.parent / "data" / "loaded_plugins"):
             if file.is_file():
-                text = self._text_of(file)
-                off = set(re.findall(r"\{\s*(\w+)\s*,\s*false\s*\}", text))
-                return file, [name for name in re.findall(r"emqx_\w+", text) if name not in off]
+                return file, loaded_names(self._text_of(file))
         return file, None
 
     def _source(self, source: AccessSource, plugin: str, loaded_file: Path) -> bool:

@@ -204,12 +204,19 @@ def _table(path: tuple[str, ...], table: Mapping[str, object], many: bool = Fals
     name = ".".join(each if re.fullmatch(r"[\w-]+", each, re.ASCII) else _value(each) for each in path)
     lines = ["", f"[[{name}]]" if many else f"[{name}]"]
     for key, value in table.items():
-        if not isinstance(value, dict):
+        if not isinstance(value, dict) and not _is_tables(value):
             lines.append(f"{key} = {_value(value)}")
     for key, value in table.items():
         if isinstance(value, dict):
             lines += _table((*path, key), value)
+        elif isinstance(value, list) and _is_tables(value):
+            for member in value:
+                lines += _table((*path, key), member, many=True)
     return lines
+
+
+def _is_tables(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(member, dict) for member in value)
 
 
 def _value(value: object) -> str:

@@ -26,7 +26,7 @@ from taipan.broker.channel.identity import (
 )
 from taipan.broker.channel.judging import may_be_judged
 from taipan.broker.config import RuleSettings
-from taipan.broker.core.outcome import Outcome
+from taipan.broker.core.outcome import REWRITTEN_INVALID, Outcome
 from taipan.broker.core.subscription_plan import plan_filter
 from taipan.broker.mqtt import reason_codes
 from taipan.broker.mqtt.constants import V3, V4, V5
@@ -203,13 +203,13 @@ class Access:
         if query.action == "publish":
             refusal, topic = self._publish_refusal(client, query)
         else:
-            plan = plan_filter(TopicFilter(query.topic, query.qos), client)
+            plan = plan_filter(TopicFilter(query.topic, query.qos), client, self._server.broker.rewriting)
             refusal, topic = plan.refusal, plan.topic_filter
         steps.append(_outcome_step("zone", refusal))
         if refusal is not None:
             return self._explained(client, channel, False, refusal.setting, _words(refusal), steps)
         if channel is not None and query.action == "publish":
-            steps.append(self._admitted(channel, query.topic))
+            steps.append(self._admitted(channel, topic))
         admitted = channel is not None and steps[-1].matched and steps[-1].source == "admitted"
         authorization = self._server.access.authorization
         asked: list[DecisionStep] = []
@@ -241,7 +241,13 @@ class Access:
             return Outcome(reason_codes.RETAIN_NOT_SUPPORTED, "retain_available"), query.topic
         if zone.max_topic_levels and query.topic.count("/") >= zone.max_topic_levels:
             return Outcome(reason_codes.TOPIC_NAME_INVALID, "max_topic_levels"), query.topic
-        real = self._server.broker.destination(query.topic)
+        topic = query.topic
+        rewriting = self._server.broker.rewriting
+        if rewriting is not None:
+            topic = rewriting.published(topic, client)
+            if not topic:
+                return REWRITTEN_INVALID, query.topic
+        real = self._server.broker.destination(topic)
         return (real, query.topic) if isinstance(real, Outcome) else (None, real)
 
     def _admitted(self, channel: Channel, topic: str) -> AccessStep:

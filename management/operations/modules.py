@@ -64,6 +64,7 @@ class Modules:
         found: tuple[Extension, ...] = (
             server.delayed,
             server.presence,
+            server.rewrite,
             server.slow_subscriptions,
             topic_metrics.module,
         )

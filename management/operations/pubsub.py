@@ -21,7 +21,7 @@ from taipan.broker.core.outcome import (
     STORE_TROUBLE,
     Outcome,
 )
-from taipan.broker.core.subscription_plan import mounted_filter, no_room, plan_filter
+from taipan.broker.core.subscription_plan import mounted_filter, no_room, plan_filter, rewritten
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.message import Message
 from taipan.broker.mqtt.packets import NO_PROPERTIES, Properties, TopicFilter
@@ -284,7 +284,7 @@ class PubSub:
     async def _subscribe(self, request: SubscribeRequest, filters: list[str], work: BackpressureSlice) -> Session:
         session = self._session(request.client_id)
         client = session.client
-        plans = [plan_filter(TopicFilter(each, request.qos), client) for each in filters]
+        plans = [plan_filter(TopicFilter(each, request.qos), client, self._server.broker.rewriting) for each in filters]
         for plan in plans:
             if plan.refusal is FILTER_TOO_LONG:
                 raise Refusal(BAD_TOPIC, f"too long with the client's mount point: {_short(plan.entry.filter)!r}")
@@ -383,6 +383,9 @@ class PubSub:
 
     def _unsubscribe(self, session: Session, wanted: str) -> None:
         group, topic_filter = parse_filter(wanted)
+        rewriting = self._server.broker.rewriting
+        if rewriting is not None:
+            wanted, topic_filter = rewritten(wanted, topic_filter, session.client, rewriting)
         full, mounted = mounted_filter(wanted, topic_filter, session.client.mountpoint)
         spelled = [full]
         if group == QUEUE_GROUP:  # listings show $queue/t as $share/$queue/t

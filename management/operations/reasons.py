@@ -227,6 +227,12 @@ REASONS: Final = (
         ("max_topic_levels",),
         "the Will's topic has too many levels; with -, it contains wildcards",
     ),
+    Reason(
+        "client",
+        "topic_name_invalid",
+        ("rewrite.rules",),
+        "a rule of topic rewrite rewrites the Will's topic to an invalid topic, or it is too long",
+    ),
     Reason("client", "internal_error", (), "a bug in the node: the log shows it with exception=; please report it"),
     Reason("client", "malformed_packet", (), "the client violates the MQTT standard; detail says how"),
     Reason("client", "protocol_error", (), "the client violates the MQTT standard; detail says how"),
@@ -299,6 +305,18 @@ REASONS: Final = (
         "topic_filter_invalid",
         ("mountpoint",),
         "the topic or filter is too long once the mount point is prepended",
+    ),
+    Reason(
+        "message",
+        "topic_name_invalid",
+        ("rewrite.rules",),
+        "a rule of topic rewrite rewrites it to an invalid topic or filter, or it is too long to be rewritten",
+    ),
+    Reason(
+        "message",
+        "topic_filter_invalid",
+        ("rewrite.rules",),
+        "a rule of topic rewrite rewrites it to an invalid topic or filter, or it is too long to be rewritten",
     ),
     Reason(
         "message",

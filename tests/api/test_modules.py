@@ -10,7 +10,13 @@ from tests.support.ctl import done
 
 pytestmark = pytest.mark.asyncio
 
-STARTS_AND_STOPS = ["emqx_mod_delayed", "emqx_mod_presence", "emqx_mod_slow_subs", "emqx_mod_topic_metrics"]
+STARTS_AND_STOPS = [
+    "emqx_mod_delayed",
+    "emqx_mod_presence",
+    "emqx_mod_rewrite",
+    "emqx_mod_slow_subs",
+    "emqx_mod_topic_metrics",
+]
 
 
 async def active(node: ManagedNode) -> dict[str, bool]:
@@ -37,7 +43,7 @@ async def test_each_starts_and_stops() -> None:
             assert_refused(await node.api.put(f"/modules/{name}/unload"), 400, 108, "part of the node")
             assert_refused(await node.api.put(f"/modules/{name}/load"), 400, 110)
         for verb in ("load", "unload", "reload"):
-            assert_refused(await node.api.put(f"/modules/emqx_mod_rewrite/{verb}"), 404, 102, "emqx_mod_rewrite")
+            assert_refused(await node.api.put(f"/modules/emqx_mod_unknown/{verb}"), 404, 102, "emqx_mod_unknown")
 
 
 async def test_it_takes_effect() -> None:

@@ -5,6 +5,7 @@ import re
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from taipan.broker.config import BrokerSettings
@@ -281,3 +282,66 @@ def test_a_configuration_that_includes_itself_is_wrong(tmp_path: Path, capsys: p
     assert main(["migrate", "emqx", str(directory), "--into", str(tmp_path / "into"), "--json"]) == 2
     out = capsys.readouterr().out
     assert "it includes itself" in out and "hush" not in out
+
+
+REWRITE = """
+listener.tcp.external = 127.0.0.1:1883
+module.rewrite.sub.rule.1 = y/+/z/# ^y/(.+)/z/(.+)$ y/z/$2
+module.rewrite.pub.rule.1 = x/# ^x/y/(.+)$ z/y/x/$1
+module.rewrite.pub.rule.2 = x/y/+ ^x/y/(\\d+)$ z/y/$1
+module.rewrite.rule.3 = mine/# ^mine/(.*)$ of/%c/$1
+"""
+
+
+@pytest.mark.parametrize("loaded", [True, False, None])
+def test_topic_rewrite(loaded: bool | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = etc(tmp_path, REWRITE)
+    if loaded is not None:
+        (tmp_path / "data").mkdir()
+        (tmp_path / "data" / "loaded_modules").write_text(f"{{emqx_mod_rewrite, {str(loaded).lower()}}}.\n")
+    found, told = migrated(directory, tmp_path / "into", capsys)
+    rules = [(each.action, each.source_topic, each.re, each.dest_topic) for each in found.rewrite.rules]
+    if loaded is False:
+        assert not rules and "emqx_mod_rewrite is not loaded, so EMQX does not use it either" in told
+        return
+    assert rules == [  # the highest number first
+        ("all", "mine/#", "^mine/(.*)$", "of/%c/$1"),
+        ("publish", "x/y/+", r"^x/y/(\d+)$", "z/y/$1"),
+        ("subscribe", "y/+/z/#", "^y/(.+)/z/(.+)$", "y/z/$2"),
+        ("publish", "x/#", "^x/y/(.+)$", "z/y/x/$1"),
+    ]
+    assert "access rules apply to the topic after rewriting" in told
+    assert ("assumed to be loaded" in told) is (loaded is None)
+
+
+@pytest.mark.parametrize(
+    "value, said",
+    [
+        ("x/# ^x/(?=y)(.+)$ z/$1", "re: expected a regular expression of RE2"),
+        ("x/#/y ^x$ z", "source_topic: expected a Topic Filter"),
+        ("x/# ^x/(.+)$ z/#", "dest_topic: expected a Topic Name"),
+        ("x/# ^x/(.+)$ z/$2", "dest_topic: names the group $2, and re has 1"),
+        ("x/# ^x/(.+)$", "expected a topic filter, a regular expression and a topic"),
+    ],
+)
+def test_a_rewrite_rule_that_cannot_be_used(
+    value: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = etc(tmp_path, f"listener.tcp.external = 127.0.0.1:1883\nmodule.rewrite.pub.rule.1 = {value}\n")
+    assert main(["migrate", "emqx", str(directory), "--into", str(tmp_path / "into")]) == 2
+    assert said in capsys.readouterr().out
+
+
+def test_modules_of_an_export_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each module of the export of an enterprise node, with what replaces it."""
+    modules = [
+        {"id": "module:retainer", "type": "retainer", "config": {}, "enabled": True},
+        {"id": "module:x", "type": "of_a_later_version", "config": {}, "enabled": True},
+        {"id": "module:recon", "type": "recon", "config": {}, "enabled": False},
+    ]
+    path = tmp_path / "export.json"
+    path.write_text(msgspec.json.encode({"version": "4.4", "modules": modules}).decode())
+    _, told = migrated(path, tmp_path / "into", capsys)
+    assert "left out: module retainer: its limits are [retained]" in told
+    assert "left out: module of_a_later_version: no counterpart" in told
+    assert "left out: module recon: it is disabled" in told

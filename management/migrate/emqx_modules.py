@@ -1,0 +1,103 @@
+"""EMQX 4's modules: their settings in emqx.conf, and the modules of an export."""
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from taipan.broker.config import RewriteSettings
+
+from ..configuration.emqx_access import authenticates
+from ..configuration.settings_validation import validate_rewrite
+from .mosquitto_files import Directive
+from .output import Migration, SettingPlace
+from .report import MigrationReport
+
+REWRITE: Final = "emqx_mod_rewrite"
+_REWRITE_KEY: Final = re.compile(r"module\.rewrite\.(?:(pub|sub)\.)?rule\.(\d{1,9})", re.ASCII)
+_ACTIONS: Final = {"pub": "publish", "sub": "subscribe", None: "all"}
+_IN_EXPORTS: Final = {
+    "internal_acl": "write its rules as [[access.rules]], or migrate etc with its acl.conf",
+    "presence": "the module emqx_mod_presence is on",
+    "recon": "it measures the Erlang virtual machine",
+    "retainer": "its limits are [retained]",
+    "mqtt_subscriber": "create a resource bridge_mqtt with ingress",
+}
+"""What to do instead, by the type of a module of an export."""
+
+
+def loaded_names(text: str) -> list[str]:
+    """Return the names that a file of loaded plugins or modules has, without those that are off."""
+    off = set(re.findall(r"\{\s*(\w+)\s*,\s*false\s*\}", text))
+    return [name for name in re.findall(r"emqx_\w+", text) if name not in off]
+
+
+def report_modules(report: MigrationReport, path: str, modules: Iterable[Mapping[str, object]]) -> None:
+    """Report the modules of an export, except those that authenticate clients: ``emqx_sources`` has these."""
+    for record in modules:
+        kind = record.get("type")
+        if isinstance(kind, str) and not authenticates(kind):
+            why = _IN_EXPORTS.get(kind, "no counterpart") if record.get("enabled", True) else "it is disabled"
+            report.left_out(path, f"module {kind}", f"{why}; kept for the next export")
+
+
+class EmqxModules:
+    """The ``module.*`` settings of emqx.conf."""
+
+    def __init__(self, migration: Migration) -> None:
+        self._migration = migration
+        self._report = migration.report
+        self._loaded_file = Path()
+        self._loaded: list[str] | None = None
+        self._rewrite: list[tuple[int, str | None, Directive]] = []
+
+    def take(self, line: Directive) -> bool:
+        """Return whether this is a setting that ``finish`` writes."""
+        found = _REWRITE_KEY.fullmatch(line.key)
+        if found is not None:
+            self._rewrite.append((int(found[2]), found[1], line))
+            return True
+        return False
+
+    def finish(self, loaded_file: Path, loaded: list[str] | None) -> None:
+        """Write the settings of the modules. ``loaded``: the names in ``loaded_file``; None: it does not exist."""
+        self._loaded_file, self._loaded = loaded_file, loaded
+        if self._rewrite and self._used(REWRITE, [line for _, _, line in self._rewrite]):
+            self._write_rewrite()
+
+    def _used(self, module: str, lines: list[Directive]) -> bool:
+        """Return whether the module is loaded. If that is not known, its settings are used."""
+        if self._loaded is None:
+            why = f"{self._loaded_file}, which records whether {module} is loaded, does not exist: assumed to be loaded"
+            self._report.changed(lines[0].place, module, why)
+        elif module not in self._loaded:
+            for line in lines:
+                why = f"{module} is not loaded, so EMQX does not use it either"
+                self._report.left_out(line.place, f"{line.key} {line.value}", why)
+            return False
+        return True
+
+    def _write_rewrite(self) -> None:
+        """EMQX reads the rules in reverse: the highest number is the first rule."""
+        rules: list[dict[str, object]] = []
+        for _, kind, line in sorted(self._rewrite, key=lambda each: each[0], reverse=True):
+            what = f"{line.key} {line.value}"
+            parts = line.value.split()
+            if len(parts) != 3:
+                self._report.wrong(line.place, what, "expected a topic filter, a regular expression and a topic")
+                continue
+            table: dict[str, object] = {"action": _ACTIONS[kind]}
+            table |= zip(("source_topic", "re", "dest_topic"), parts, strict=True)
+            faults = list(validate_rewrite(msgspec.convert({"rules": [table]}, RewriteSettings)))
+            for fault in faults:
+                self._report.wrong(line.place, what, f"{fault.place[-1]}: {fault.what}")
+            if not faults:
+                rules.append(table)
+                self._report.carried(line.place, what, f"rewrite.rules.{len(rules) - 1}")
+        if rules:
+            first = self._rewrite[0][2]
+            self._migration.set("rewrite", "rules", rules, SettingPlace(first.place, first.key))
+            why = "access rules apply to the topic after rewriting; in EMQX, to the topic before it"
+            self._report.changed(first.place, "module.rewrite", why)
