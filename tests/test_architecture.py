@@ -32,7 +32,7 @@ PARTS = (
     Part("version", "broker.version"),
     Part("values", "broker.setting_rules broker.value_types"),
     Part("entry-points", "broker.entry_points"),
-    Part("mysql-login", "broker.mysql_connection"),
+    Part("logins", "broker.mysql_connection broker.redis_connection"),
     Part(
         "sources",
         "broker.access.declaration broker.access.database_settings broker.access.emqx_plugin "
@@ -54,7 +54,7 @@ PARTS = (
     Part(
         "access",
         "broker.access",
-        "entry-points loop mqtt mysql-login observability persistence session settings sources values",
+        "entry-points loop mqtt logins observability persistence session settings sources values",
     ),
     Part("extensions", "broker.extensions", "core loop mqtt observability persistence session settings"),
     Part("store", "broker.store", "core log loop mqtt persistence session settings"),
@@ -105,7 +105,7 @@ PARTS = (
     Part(
         "sinks",
         "ruleengine.databases ruleengine.sinks",
-        "actions basis core delivery events functions mqtt mqtt_client mysql-login resources session template "
+        "actions basis core delivery events functions mqtt mqtt_client logins resources session template "
         "settings-of-sinks",
     ),
     Part(

@@ -126,9 +126,8 @@ class WorkerKeys:
         return self._keys[zlib.crc32(key.encode("utf-8", "replace")) % len(self._keys)]
 
 
-def insert_params(order: int) -> tuple[Param, ...]:
-    """Return ``insert_mode``, ``sync_timeout``, ``sql_insert_null`` and ``retry_for``, the first three as in EMQX;
-    numbered from ``order``."""
+def insert_mode_params(order: int) -> tuple[Param, ...]:
+    """Return ``insert_mode`` and ``sync_timeout``, as in EMQX; numbered from ``order``."""
     return (
         Param("insert_mode", order, "string", Text("Insert Mode", "写入模式"),
               Text("async: a row waits for a server that is away; sync: it fails after sync_timeout, and the fallbacks "
@@ -137,6 +136,14 @@ def insert_params(order: int) -> tuple[Param, ...]:
         Param("sync_timeout", order + 1, "number", Text("Sync Timeout", "同步超时"),
               Text("Milliseconds, for the insert mode sync; retry_for replaces it", "同步写入的超时（毫秒）"),
               default=5000, range=(1, 86_400_000)),
+    )  # fmt: skip
+
+
+def insert_params(order: int) -> tuple[Param, ...]:
+    """Return ``insert_mode``, ``sync_timeout``, ``sql_insert_null`` and ``retry_for``, the first three as in EMQX;
+    numbered from ``order``."""
+    return (
+        *insert_mode_params(order),
         Param("sql_insert_null", order + 2, "boolean", Text("Insert NULL", "插入 NULL"),
               Text("Write NULL for a value that is undefined; false: the text undefined",
                    "变量未定义时写入 NULL；false 则写入文本 undefined"), default=False),

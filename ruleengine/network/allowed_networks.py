@@ -15,6 +15,8 @@ from typing import Final, cast
 
 from taipan.broker.observability.masking import mask_text
 
+from ..params import ParamError
+
 NOT_TRIED: Final = "not tried yet"
 """The reason of a resource that has not tried to connect yet."""
 SETTING: Final = "ruleengine.refused_networks"
@@ -158,6 +160,19 @@ async def _open(
             protocol.made.abort()
         raise
     return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
+
+
+def host_and_port(param: str, server: str, default_port: int) -> tuple[str, int]:
+    """Return the parts of ``host:port``, ``[::1]:port`` or a host. Raises ParamError for ``param``."""
+    text = server.strip()
+    host, colon, port = text.rpartition(":")
+    if not colon or text.endswith("]"):
+        host, port = text, str(default_port)
+    host = host.strip("[]")
+    right = port.isascii() and port.isdecimal() and len(port) <= 5 and 0 < int(port) < 65_536
+    if not right or not host or not host.isascii() or not host.isprintable() or set(" /@") & set(host):
+        raise ParamError(param, "expected host:port")
+    return host, int(port)
 
 
 def reason_of(error: BaseException) -> str:

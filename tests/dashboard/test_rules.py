@@ -22,7 +22,12 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.asyncio(loop_sc
 OpenPage = Callable[..., Awaitable[Page]]
 HOSTILE = '<img src=x onerror=alert(1)>\u202e\u0007 & "rule"'
 # Of actions: values of the parameters that have no default.
-REQUIRED = {"sql": "insert into t (n) values (${qos})", "measurement": "m", "fields": {"n": "${qos}"}}
+REQUIRED = {
+    "cmd": "RPUSH list ${qos}",
+    "sql": "insert into t (n) values (${qos})",
+    "measurement": "m",
+    "fields": {"n": "${qos}"},
+}
 HIDDEN = "<img src=x onerror=alert(1)>"
 
 

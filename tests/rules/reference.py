@@ -34,6 +34,15 @@ def _database(server: str, user: str) -> dict[str, Any]:
     }
 
 
+def _redis(user: str) -> dict[str, Any]:
+    config = _database("", "username") | {
+        "username": user,
+        "database": 0,
+        "server_name_indication": "redis.example.org",
+    }
+    return {name: value for name, value in config.items() if name not in ("server", "auto_reconnect")}
+
+
 def _to_database(time: str) -> tuple[str, dict[str, Any]]:
     sql = (
         "insert into messages(id, client, topic, payload, arrived) "
@@ -105,6 +114,14 @@ RESOURCES: Final[dict[str, dict[str, Any]]] = {
         name: _database("db.example.org:5432", "username")
         for name in ("backend_pgsql", "backend_timescale", "timescaledb", "backend_matrix")
     },
+    "backend_redis_single": {"server": "redis.example.org:6379", **_redis("taipan"), "auto_reconnect": True},
+    "backend_redis_sentinel": {
+        "servers": "one.example.org:26379,two.example.org:26379",
+        "sentinel": "mymaster",
+        **_redis("taipan"),
+        "auto_reconnect": True,
+    },
+    "backend_redis_cluster": {"servers": "one.example.org:6379,two.example.org:6379", **_redis("taipan")},
     "backend_influxdb_http": {
         "host": "influx.example.org",
         "port": 8086,
@@ -215,6 +232,18 @@ ACTIONS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
             "batch_size": 100,
             "batch_time": 10,
             "batch_pool_size": 4,
+            "retry_for": "24h",
+        },
+    ),
+    "data_to_redis": (
+        'SELECT payload.celsius as celsius, clientid, timestamp FROM "garden/#"',
+        {
+            "cmd": "HSET garden:${clientid} celsius ${celsius} at ${timestamp}",
+            "enable_batch": True,
+            "batch_size": 100,
+            "batch_time": 10,
+            "insert_mode": "async",
+            "sync_timeout": 5000,
             "retry_for": "24h",
         },
     ),

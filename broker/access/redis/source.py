@@ -4,15 +4,16 @@ from collections.abc import Coroutine, Iterator, Mapping
 from typing import Any, Final
 
 from redis import exceptions
-from redis.asyncio import BlockingConnectionPool, Redis, SSLConnection
+from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from ...config import RuleSettings
+from ...redis_connection import SecureRedisConnection, in_one_line
 from ...setting_rules import Fault
 from ..acl import AclRule
 from ..database import DatabaseSource, Queries, StoredPassword, Values, as_bytes, as_text, new_rule
-from ..database_checks import common_faults
+from ..database_checks import common_faults, tls_of
 from ..database_settings import address_of
 from ..remote import SourceFailed
 from ..remote_status import NO_CONNECTION
@@ -39,10 +40,12 @@ class RedisSource(DatabaseSource):
     title = "Redis"
 
     def __init__(self, settings: RedisAccessSettings, context: SourceContext) -> None:
+        """Raises ValueError for a file that cannot be used."""
         self._commands = {word: RedisCommand(text) for word, text in _asked(settings).items() if text.strip()}
         asked = [self._commands[word].letters if word in self._commands else None for word in _WORDS]
         super().__init__("redis", settings, context, Queries(_WORDS, *asked))
         self._settings = settings
+        self._tls = tls_of(settings)
         self._client: Redis | None = None
 
     async def connect(self) -> None:
@@ -97,27 +100,19 @@ class RedisSource(DatabaseSource):
         try:
             return await client.execute_command(*words)
         except (exceptions.AuthenticationError, exceptions.AuthorizationError) as error:
-            raise SourceFailed(NO_CONNECTION, detail=_words(error), away=True) from None
+            raise SourceFailed(NO_CONNECTION, detail=in_one_line(error), away=True) from None
         except (exceptions.ConnectionError, exceptions.TimeoutError, OSError) as error:
             # Whether it was never there or has ended the connection, the library does not say.
-            raise SourceFailed(NO_CONNECTION, detail=_words(error), away=True) from None
+            raise SourceFailed(NO_CONNECTION, detail=in_one_line(error), away=True) from None
         except exceptions.RedisError as error:
-            raise SourceFailed("query", detail=_words(error)) from None
+            raise SourceFailed("query", detail=in_one_line(error)) from None
 
     def _new_client(self, connections: int) -> Redis:
         settings = self._settings
         host, port = address_of(settings.server, 6379)
-        secured: dict[str, Any] = {}
-        if settings.tls:
-            secured = {
-                "connection_class": SSLConnection,
-                "ssl_ca_certs": settings.cafile or None,
-                "ssl_certfile": settings.certfile or None,
-                "ssl_keyfile": settings.keyfile or None,
-                "ssl_cert_reqs": "required" if settings.tls_verify else "none",
-                "ssl_check_hostname": settings.tls_verify,
-            }
         pool = BlockingConnectionPool(
+            connection_class=SecureRedisConnection,
+            tls=self._tls,
             max_connections=connections,
             timeout=None,
             host=host,
@@ -128,17 +123,12 @@ class RedisSource(DatabaseSource):
             socket_connect_timeout=settings.connect_timeout,
             # A connection may have been closed while nobody used it.
             retry=Retry(NoBackoff(), 1),
-            **secured,
         )
         return Redis.from_pool(pool)
 
     def close_connections(self) -> Coroutine[Any, Any, None] | None:
         client, self._client = self._client, None
         return None if client is None else client.aclose()
-
-
-def _words(error: Exception) -> str:
-    return " ".join(str(error).split())[:300] or type(error).__name__
 
 
 _NOTHING_ELSE: Final = AclRule(RuleSettings(allow=False), "access.redis.acl_cmd")

@@ -7,10 +7,10 @@ from ...databases.database_sink import (
     DatabaseSink,
     connection_params,
     database_params,
-    missing,
 )
 from ...databases.sql_template import POSTGRESQL
 from ...params import Text
+from ...resources.lane_connections import missing
 from ...resources.resource import ResourceError, ResourceType
 from ...resources.sink import buffered
 

@@ -38,6 +38,7 @@ CLICKHOUSE: Final = "ruleengine/sinks/test_clickhouse.py"
 REPUBLISH: Final = "ruleengine/actions/test_republish.py"
 PG: Final = "systems/test_postgresql.py"
 MYSQL: Final = "systems/test_mysql.py"
+REDIS: Final = "systems/test_redis.py"
 SET_ASIDE: Final = "ruleengine/actions/test_set_aside.py"
 
 _KEPT: Final = f"{SET_ASIDE}::test_none_is_kept_where_none_is_wanted_and_a_resource_has_limits_of_its_own"
@@ -70,6 +71,16 @@ def _to_database(tests: str) -> dict[str, str]:
     }
 
 
+_OF_REDIS: Final = {
+    **dict.fromkeys(("username", "password"), f"{REDIS}::test_credentials"),
+    "database": f"{REDIS}::test_database_and_pool_size",
+    "pool_size": f"{REDIS}::test_database_and_pool_size",
+    **dict.fromkeys(
+        ("ssl", "cacertfile", "keyfile", "certfile", "verify", "server_name_indication"), f"{REDIS}::test_tls"
+    ),
+    **dict.fromkeys(("connect_timeout", "request_timeout"), f"{REDIS}::test_one_that_hangs_is_given_up_in_time"),
+    **dict.fromkeys(("retry_attempts", "dead_letters"), _KEPT),
+}
 _OF_INFLUX: Final = {
     "host": f"{INFLUX}::test_requests",
     "port": f"{INFLUX}::test_requests",
@@ -146,6 +157,26 @@ EFFECTS: Final[dict[str, dict[str, str]]] = {
     "backend_influxdb_http": _OF_INFLUX
     | dict.fromkeys(("database", "username", "password"), f"{INFLUX}::test_requests"),
     "backend_influxdb_http_v2": _OF_INFLUX | dict.fromkeys(("org", "bucket", "token"), f"{INFLUX}::test_requests"),
+    "backend_redis_single": {
+        **_OF_REDIS,
+        "server": f"{REDIS}::test_credentials",
+        "auto_reconnect": f"{REDIS}::test_auto_reconnect",
+    },
+    "backend_redis_sentinel": {
+        **_OF_REDIS,
+        **dict.fromkeys(("servers", "sentinel"), f"{REDIS}::test_rows_follow_the_master"),
+        "auto_reconnect": f"{REDIS}::test_auto_reconnect",
+    },
+    "backend_redis_cluster": {**_OF_REDIS, "servers": f"{REDIS}::test_slots"},
+    "data_to_redis": {
+        "cmd": f"{REDIS}::test_the_example_of_emqx",
+        **dict.fromkeys(
+            ("enable_batch", "batch_size", "batch_time"),
+            f"{REDIS}::test_a_batch_is_a_transaction_and_a_refused_row_concerns_no_other",
+        ),
+        **dict.fromkeys(("insert_mode", "sync_timeout"), f"{REDIS}::test_one_that_hangs_is_given_up_in_time"),
+        "retry_for": f"{SET_ASIDE}::test_a_row_waits_no_longer_than_its_action_wants_and_others_go_on_waiting",
+    },
     "backend_clickhouse": {
         **dict.fromkeys(("server", "database", "user", "key"), f"{CLICKHOUSE}::test_a_request"),
         **dict.fromkeys(

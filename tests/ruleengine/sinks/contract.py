@@ -108,6 +108,29 @@ async def test_rows_wait_while_the_other_side_restarts(contract: Contract) -> No
 
 
 @pytest.mark.asyncio
+async def test_rows_whose_answer_ends_in_the_middle_are_sent_again(contract: Contract) -> None:
+    """What the other side has done is not known: a row may arrive twice, but none is lost, and the order holds."""
+    await contract.there.start()
+    proxies = await contract.there.proxies()
+    try:
+        made = contract.run()
+        contract.write(range(10))
+        await contract.all_arrive(10)
+        for each in proxies:
+            each.left = 3
+        for number in range(10, ROWS):
+            contract.write(range(number, number + 1))
+            await asyncio.sleep(0)
+        await until(lambda: not any(each.left for each in proxies))
+        await contract.all_arrive(ROWS)
+        assert made.status.buffer.retried > 0 and made.status.buffer.dropped == {}
+    finally:
+        await contract.engine.close()
+        for each in proxies:
+            await each.stop()
+
+
+@pytest.mark.asyncio
 async def test_a_row_that_may_not_wait_fails_with_its_row(contract: Contract) -> None:
     contract.run()
     contract.write(range(1), retry_for=0)

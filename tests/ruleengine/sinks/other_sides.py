@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from tests.ruleengine.sinks.remotes import Remote
+from tests.support.cutting_proxy import CuttingProxy
 from tests.support.http_sink import HttpSink
 from tests.support.line_server import LineServer
 from tests.support.peer import Peer
@@ -34,6 +35,12 @@ class OtherSide(ABC):
     @abstractmethod
     async def start(self) -> None: ...
 
+    async def proxies(self) -> list[CuttingProxy]:
+        """Those between the sink and this system; ``config`` is the address of them from now on."""
+        proxy = await CuttingProxy(self.port).start()
+        self.port = proxy.port
+        return [proxy]
+
     @abstractmethod
     async def stop(self) -> None: ...
 
@@ -44,7 +51,7 @@ class OtherSide(ABC):
 
 def row(number: int) -> dict[str, Any]:
     """One that every action can write."""
-    return {"n": number, "metric": "m", "value": number, "tags": {"a": "b"}}
+    return {"n": number, "client": f"c{number % 3}", "metric": "m", "value": number, "tags": {"a": "b"}}
 
 
 class _Http(OtherSide):

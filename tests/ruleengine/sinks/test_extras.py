@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,11 @@ from taipan.ruleengine.resources.resource import ResourceError
 from taipan.ruleengine.types.builtin import RESOURCE_TYPES
 from tests.support.fake_engine import FakeEngine
 
-EXTRAS = [("backend_pgsql", "asyncpg", "postgresql"), ("backend_mysql", "aiomysql", "mysql")]
+EXTRAS = [
+    ("backend_pgsql", "asyncpg", "postgresql"),
+    ("backend_mysql", "aiomysql", "mysql"),
+    ("backend_redis_single", "redis", "redis"),
+]
 
 
 @pytest.mark.parametrize("type, library, extra", EXTRAS)
@@ -20,7 +25,8 @@ async def test_a_library_that_is_missing(type: str, library: str, extra: str, mo
     monkeypatch.setitem(sys.modules, library, None)
     kind = next(each for each in RESOURCE_TYPES if each.name == type)
     user = "user" if any(each.name == "user" for each in kind.params) else "username"
-    made = FakeEngine().make(kind, server="127.0.0.1:1", database="d", password="p", **{user: "u"})
+    database: Any = 0 if extra == "redis" else "d"
+    made = FakeEngine().make(kind, server="127.0.0.1:1", database=database, password="p", **{user: "u"})
     with pytest.raises(ResourceError) as missing:
         await made.test()
     assert str(missing.value) == f"{library} is not installed: pip install 'taipan-mqtt[{extra}]'"

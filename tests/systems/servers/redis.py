@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import socket
+from typing import Any
+
+import redis
 
 from .process import ServerProcess, program
 
@@ -58,6 +61,14 @@ class RedisServer(ServerProcess):
             answer = lines.readline().decode().strip()
             assert not answer.startswith("-"), answer
             return answer
+
+    def tell(self, *words: str) -> Any:
+        """The whole answer to a command."""
+        with redis.Redis(
+            "127.0.0.1", self.port, password=self.password or None, decode_responses=True, protocol=2
+        ) as client:
+            client.response_callbacks.clear()  # as the server has sent it
+            return client.execute_command(*words)
 
 
 def _written(words: list[str]) -> bytes:
