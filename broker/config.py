@@ -365,6 +365,7 @@ class ClusterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 class NodeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     name: str = "taipan@127.0.0.1"
     data_dir: str = "data"
+    workers: Annotated[int, Meta(ge=1, le=64)] | Literal["auto"] = 1  # processes that are one broker, one for each core
 
 
 class BrokerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -12,6 +12,7 @@ from taipan.broker.transport.unix_socket import rights_faults
 from .configuration.config import Settings
 from .configuration.served_certificates import served_certificates
 from .configuration.settings import DashboardSettings, ManagementSettings
+from .workers import place as workers
 
 
 def faults(settings: Settings) -> list[str]:
@@ -31,6 +32,7 @@ def faults(settings: Settings) -> list[str]:
             wrong += [f"listeners.{index}.{error.key}: {error}" for error in rights_faults(listener)]
     if settings.broker.cluster is not None:
         wrong += _cluster_faults(settings.broker.cluster)
+    wrong += workers.faults(settings)
     wrong += filter(None, (each.fault(time.time()) for each in served_certificates(settings)))
     from taipan.ruleengine.types.operator_modules import validate_modules  # imported here, because few commands need it
 

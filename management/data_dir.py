@@ -14,6 +14,8 @@ _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 _STRANGERS: Final = stat.S_IRWXO
 LOCK: Final = "lock"
 DATABASE: Final = "taipan.db"
+NATS_DIRECTORY: Final = "nats"
+"""The data of the NATS server that the supervisor of workers runs."""
 LOST_AND_FOUND: Final = "lost+found"
 """In the root of every file system of the ext family."""
 
@@ -108,7 +110,7 @@ def is_own(directory: Path) -> bool:
     user's home. Raises DataDirError if others have access to such a directory, and OSError."""
     mode = directory.stat().st_mode
     names = {each.name for each in directory.iterdir()} - {LOST_AND_FOUND}
-    own = not names or not names.isdisjoint({LOCK, DATABASE})
+    own = not names or not names.isdisjoint({LOCK, DATABASE, NATS_DIRECTORY})
     if mode & stat.S_ISVTX or (mode & _STRANGERS and not own):
         what = f"other programs may use this directory; choose a separate one, such as {directory / 'taipan'}"
         raise DataDirError(f"node.data_dir {directory}: {what}")

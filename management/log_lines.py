@@ -29,10 +29,13 @@ _FIELD: Final = re.compile(r"(\w+)=(\S+)")
 _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
-def setup_logging(settings: LogSettings, stream: TextIO | None = None) -> None:
-    """Send the records of all loggers to ``stream`` (stderr), replacing the previous setup."""
-    handler = IterationHandler(stream if stream is not None else sys.stderr)
-    handler.setFormatter(JsonLines() if settings.format == "json" else TextLines())
+def setup_logging(settings: LogSettings, stream: TextIO | None = None, worker: int = 0) -> None:
+    """Send the records of all loggers to ``stream`` (stderr), replacing the previous setup. ``worker``: the number of
+    this process if several processes write to the same log, which each line then contains."""
+    json_lines = settings.format == "json"
+    ending = ("" if worker == 0 else f', "worker": {worker}}}' if json_lines else f" worker={worker}") + "\n"
+    handler = IterationHandler(stream if stream is not None else sys.stderr, ending, 1 if json_lines and worker else 0)
+    handler.setFormatter(JsonLines() if json_lines else TextLines())
     root = logging.getLogger()
     for old in root.handlers[:]:
         if isinstance(old.formatter, TextLines):
@@ -52,8 +55,11 @@ class IterationHandler(logging.StreamHandler[TextIO]):
 
     A process that is killed loses the lines of its last iteration."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, ending: str = "\n", replaced: int = 0) -> None:
+        """``ending``: ends each line, in place of its last ``replaced`` characters."""
         super().__init__(stream)
+        self._ending = ending
+        self._replaced = replaced
         self.waiting = WaitingLines(self, self._end_of_iteration)
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -78,8 +84,10 @@ class IterationHandler(logging.StreamHandler[TextIO]):
             waiting = self.waiting.take()
             if waiting:
                 lines = [line if isinstance(line, str) else self._made(line) for line in waiting]
+                if self._replaced:
+                    lines = [line[: -self._replaced] for line in lines]
                 lines.append("")
-                self.stream.write("\n".join(lines))
+                self.stream.write(self._ending.join(lines))
                 super().flush()
         finally:
             self.release()

@@ -1,13 +1,6 @@
 """The ``taipan`` command: reads the configuration, builds broker, rule engine and management, and runs them until a
-signal arrives.
-
-taipan [--config FILE] [--set key.path=value]... run the node taipan --print-defaults print every setting with its
-default taipan check [--connect] FILE | - validate a configuration and the certificates it names taipan doctor [FILE]
-look at machine, files and ports, and say what to do taipan migrate BROKER FILE --into DIR write a configuration from
-what another broker has taipan cluster try [--nodes N] [--share-port] run a NATS server and some nodes on loopback
-taipan init [DIR] write a configuration, a first user, certificates taipan install-service put a systemd unit in place
-taipan completion bash|fish|zsh print what completes the words of the commands taipan manual taipan|taipan-ctl print a
-man page taipan hash-password [--user NAME] [--scram] print what [[access.users]] wants"""
+signal arrives. With ``node.workers``, it runs several processes that do so (``workers``). Its other words are those of
+``commands``; docs/taipan.md describes them."""
 
 import argparse
 import asyncio
@@ -21,6 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from taipan.broker import compiled
@@ -34,9 +28,11 @@ from .configuration.config_document import ConfigError
 from .data_dir import DataDir
 from .log_lines import setup_logging
 from .systemd_notify import keep_watchdog, notify
+from .workers.place import WorkerPlace, faults, forget_nats, own_place, retiring, settings_at, wanted, worker_number
 
 if TYPE_CHECKING:
     from .assembly import Assembly
+    from .operations.membership import Membership
 
 logger = logging.getLogger("taipan.management.node")  # also set when run by python -m
 
@@ -111,6 +107,11 @@ def _parser() -> argparse.ArgumentParser:
         "--set", metavar="KEY=VALUE", action="append", default=[],
         help="set one key, such as listeners.0.bind=127.0.0.1:1884; overrides the file and the environment",
     )  # fmt: skip
+    parser.add_argument(
+        "--workers",
+        metavar="N",
+        help='how many processes run as one broker; "auto": one for each processor (node.workers)',
+    )
     parser.set_defaults(run=_run, refuses=(), keeps_signals=False, parser=parser)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for add_to in COMMANDS:
@@ -127,23 +128,40 @@ def _print_defaults() -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     early_signals.keep()
-    loaded = read(arguments.config, arguments.set)
+    overrides = arguments.set + ([] if arguments.workers is None else [f"node.workers={arguments.workers}"])
+    place = own_place()
 
-    def reread() -> Loaded:
-        return read(arguments.config, arguments.set, again=True)
+    def read_settings(again: bool = False) -> Loaded:
+        loaded = read(arguments.config, overrides, again=again)
+        return loaded if place is None else loaded._replace(settings=settings_at(place, loaded.settings))
 
-    setup_logging(loaded.settings.log)
+    loaded = read_settings()
+    setup_logging(loaded.settings.log, worker=worker_number(place))
+    if place is None and (wanted(loaded.settings) > 1 or retiring(loaded.settings)):
+        return _supervise(loaded.settings, arguments.config)
     logger.info("compiled_modules status=%s", compiled.outcome)
     _raise_file_limit()
     factory = _loop_factory()
     try:
         with asyncio.Runner(loop_factory=factory) as runner:
-            return runner.run(_serve(loaded, arguments.config, reread))
+            return runner.run(_serve(loaded, arguments.config, partial(read_settings, again=True), place))
     except KeyboardInterrupt:  # a second Ctrl-C
         return 130
 
 
-async def _serve(loaded: Loaded, config: str | None, reread: Callable[[], Loaded]) -> int:
+def _supervise(settings: Settings, config: str | None) -> int:
+    """Run the workers of ``node.workers``. Raises ConfigError."""
+    from .workers import supervisor  # imported here, because a node without workers does not need it
+
+    wrong = faults(settings)
+    if config == "-":
+        wrong.append("node.workers: --config -: every worker reads the configuration; use a file")
+    if wrong:
+        raise ConfigError(*wrong)
+    return supervisor.run(settings, [sys.executable, "-m", "taipan", *sys.argv[1:]], config)
+
+
+async def _serve(loaded: Loaded, config: str | None, reread: Callable[[], Loaded], place: WorkerPlace | None) -> int:
     settings = loaded.settings
     # Imported here, because `taipan check` and `taipan hash-password` do not need it.
     from .assembly import Assembly
@@ -163,7 +181,7 @@ async def _serve(loaded: Loaded, config: str | None, reread: Callable[[], Loaded
         nonlocal reload_asked
         reload_asked = not ready  # then it reloads as soon as there is a node
         if ready and not stop.is_set():
-            _reload(node, reread)
+            _reload(node, reread, place)
 
     for number in early_signals.STOPS:
         loop.add_signal_handler(number, on_stop, number)
@@ -177,6 +195,8 @@ async def _serve(loaded: Loaded, config: str | None, reread: Callable[[], Loaded
 
     try:
         data_dir = DataDir(settings.broker.node.data_dir, config)
+        if place is None:
+            forget_nats(settings.broker.node.data_dir)
         node = Assembly(loaded)
         node.engine.prepare()
         started = await _start(node, stop)
@@ -201,16 +221,27 @@ async def _serve(loaded: Loaded, config: str | None, reread: Callable[[], Loaded
         listening += f" dashboard={management.dashboard_url}"
     print(f"taipan ready version={server.version} node={settings.broker.node.name} {listening}", flush=True)
     notify("READY=1")
-    watchdog = asyncio.create_task(keep_watchdog())
+    tasks = [asyncio.create_task(keep_watchdog())]
+    if place is not None and place.retires:
+        tasks.append(asyncio.create_task(_retire(management.operations.membership, stop)))
     if reload_asked:
         on_reload()
     await stop.wait()
     notify("STOPPING=1")
     await node.stop()
-    watchdog.cancel()
+    for task in tasks:
+        task.cancel()
     data_dir.close()
     logger.info("stopped")
     return 0
+
+
+async def _retire(membership: "Membership", stop: asyncio.Event) -> None:
+    """End this worker as soon as it has nothing left."""
+    from .workers.retirement import retire  # imported here, because only a worker that is no longer wanted needs it
+
+    await retire(membership)
+    stop.set()
 
 
 async def _start(node: "Assembly", stop: asyncio.Event) -> bool:
@@ -238,7 +269,7 @@ def _way_out(error: Exception, settings: Settings) -> str:
     return f"; {configuration_check.other_address(key, taken)}"
 
 
-def _reload(node: "Assembly", reread: Callable[[], Loaded]) -> None:
+def _reload(node: "Assembly", reread: Callable[[], Loaded], place: WorkerPlace | None) -> None:
     """Apply the current contents of the file. Errors in it are logged, and everything stays as it was."""
     notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
     server, engine, management, expiry = node.server, node.engine, node.management, node.expiry
@@ -256,7 +287,7 @@ def _reload(node: "Assembly", reread: Callable[[], Loaded]) -> None:
         known = isinstance(error, (ConfigError, ValueError)) and not logger.isEnabledFor(logging.DEBUG)
         logger.error("reload_failed error=%s", error, exc_info=not known)
     else:
-        setup_logging(settings.log)
+        setup_logging(settings.log, worker=worker_number(place))
         management.operations.configuration.use(loaded)
         logger.info("reloaded")
     notify("READY=1")

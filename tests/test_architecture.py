@@ -147,8 +147,8 @@ PARTS = (
         "node",
         "management.assembly management.certificate_expiry management.commands management.configuration_check"
         " management.early_signals management.log_lines management.management_server management.node"
-        " management.secret_line management.start management.systemd_notify",
-        "access api cluster compiled configuration ctl dashboard data_dir history http loop migrate observability"
+        " management.secret_line management.start management.systemd_notify management.workers",
+        "access api cluster compiled configuration core ctl dashboard data_dir history http loop migrate observability"
         " operations sources"
         " rules server session settings transport version",
     ),

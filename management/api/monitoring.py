@@ -28,9 +28,10 @@ class NodeStats(msgspec.Struct):
 
 
 class PrometheusQuery(msgspec.Struct):
-    """``json``: EMQX's form; ``prometheus``: the form that Prometheus reads."""
+    """``json``: EMQX's form; ``prometheus``: the form that Prometheus reads. ``node``: this node by default."""
 
     type: Literal["json", "prometheus"] = "json"
+    node: str | None = None
 
 
 @routes.get("/metrics", "Counters of all nodes", reply=OfNodes(list[NodeMetrics]))
@@ -59,15 +60,21 @@ async def list_node_stats(call: Call) -> dict[str, int]:
     query=PrometheusQuery,
     reply=Raw({"application/json": {"type": "object"}, CONTENT_TYPE: {"type": "string"}}),
 )
-def get_prometheus(call: Call) -> web.Response | dict[str, dict[str, int | float]]:
+async def get_prometheus(call: Call) -> web.Response | dict[str, dict[str, int | float]]:
+    calls, prometheus = call.operations.calls, call.operations.prometheus
+    node = call.query.node or calls.name
     if call.query.type == "prometheus":
-        return scrape(call)
-    return call.operations.prometheus.groups()
+        return _page(await calls.on(node, prometheus.text))
+    return await calls.on(node, prometheus.groups)
 
 
 @root_routes.get("/metrics", "Metrics for Prometheus, as text", reply=Raw({CONTENT_TYPE: {"type": "string"}}))
 def scrape(call: Call) -> web.Response:
-    return web.Response(body=call.operations.prometheus.text().encode(), headers={"Content-Type": CONTENT_TYPE})
+    return _page(call.operations.prometheus.text())
+
+
+def _page(text: str) -> web.Response:
+    return web.Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE})
 
 
 @root_routes.get(

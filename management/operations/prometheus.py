@@ -11,6 +11,7 @@ from taipan.broker.server import Server
 from .dashboard_sessions import DashboardSessions
 from .listeners import Listeners, identifier
 from .monitoring import RULE_ENGINE, Monitoring
+from .node_calls import NodeCalls
 from .nodes import memory_total, memory_used
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -32,7 +33,12 @@ class Prometheus:
     """The content of a scrape. Nothing is counted here."""
 
     def __init__(
-        self, server: Server, monitoring: Monitoring, listeners: Listeners, sessions: DashboardSessions
+        self,
+        server: Server,
+        monitoring: Monitoring,
+        listeners: Listeners,
+        sessions: DashboardSessions,
+        calls: NodeCalls,
     ) -> None:
         self._sessions = sessions
         self._server = server
@@ -40,6 +46,7 @@ class Prometheus:
         self._listeners = listeners
         # Since the start of the machine: processor time in use and in total, at the last scrape.
         self._cpu = (0, 0)
+        calls.serve(self.groups, self.text)
 
     def groups(self) -> dict[str, dict[str, Number]]:
         """Return ``{"stats": {"emqx_connections_count": 3, ...}, "metrics": ..., "packets": ..., ...}``."""
