@@ -368,7 +368,12 @@ class Ownership:
         loop = asyncio.get_running_loop()
         client_id = client.client_id
         async with self._locked(client_id):
-            refusal = await _Claim(self, client, clean_start, expiry, waits).run()
+            claim = _Claim(self, client, clean_start, expiry, waits)
+            refusal = await claim.run()
+            if refusal is None and claim.taken_from is not None and not waits():
+                # No CONNACK has told of a new session: the one before stays where it is.
+                self._unanswered.put(client_id, claim.taken_from)
+                self.settle_soon(client_id)
         if refusal is None:
             loop.call_later(RETRY, self._look_at, client_id)  # the client may have disconnected in the meantime
             if not waits():
@@ -592,7 +597,7 @@ class Ownership:
                 await self._write(client_id, owned, revision)
         elif ours and owned is not None:
             if back is not None and back.node not in ("", self._context.node):
-                await self._write(client_id, back, revision)
+                await self._write(client_id, msgspec.structs.replace(back, owner=back.owner or owned.owner), revision)
             else:
                 earlier = self._others(owned.earlier, self._handover.untold(client_id))
                 await self._write_end(client_id, self._over_at(client_id, earlier), revision)
@@ -665,6 +670,8 @@ class _Claim:
         self._loop = asyncio.get_running_loop()
         self._deadline = self._loop.time() + self._context.settings.takeover_timeout
         self._why = ""
+        # The key before, if this node has taken it without the node that has the session, and not for a Clean Start.
+        self.taken_from: Owned | None = None
 
     @property
     def _left(self) -> float:
@@ -854,6 +861,7 @@ class _Claim:
         earlier = {owned.giver: True} if owned.giver else {}
         if not await self._take(place, {**earlier, place.node: True}):
             return False, None
+        self.taken_from = None if self._clean_start else owned
         self._context.broker.metrics.refusals.add("cluster_session_begun_anew")
         logger.warning(
             "session_begun_anew client_id=%s node=%s setting=cluster.takeover clean_start=%s",

@@ -139,7 +139,7 @@ def test_seeds_that_failed_where_what_is_retained_is_cleared(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [3, 6, 7, 10, 17, 56, 78, 101, 214, 531, 628, 3310, 340027])
+@pytest.mark.parametrize("seed", [3, 6, 7, 10, 17, 56, 78, 101, 214, 531, 628, 3310, 340027, 340677])
 def test_seeds_that_failed_with_takeover_fresh(seed: int) -> None:
     """What a node knew of a session's earlier stay there was taken for what it knows of the session that began
     anew. A piece of a queue came twice, from the node that had got it, and from the one that had given it. Moves
@@ -148,7 +148,8 @@ def test_seeds_that_failed_with_takeover_fresh(seed: int) -> None:
     of it that was not answered. A mark of an earlier session came late, and from then on a node's messages were not
     taken for the next one. Messages of QoS 2 came twice to clients that moved: by the session that had begun anew,
     and from the node that was away. A node's link stood still after a restart, as what a session that had left was
-    still to take stayed with its staging session."""
+    still to take stayed with its staging session. A session ended whose client gave up while another node took its
+    key."""
     features = [*FEATURES, PAGING, RESTLESS, BURSTS, PIECES, ENDS, CLEARS, FRESH]
     done = simulate("--seed", str(seed), "--features", ",".join(features))
     assert done.returncode == 0, done.stdout + done.stderr

@@ -73,7 +73,7 @@ class SimulatedClient:
         self.window = 10
         self.online = False
         self.unanswered = False  # whether its last CONNECT has no CONNACK
-        self.cut_off = False  # whether its session is that of a node that is cut off, while another node has begun one
+        self.cut_off = False  # whether its session is that of a node that is cut off, and has no key of its own
         self.subscribed = False
         self.sessions = 0  # that it was told of as new
         # How many messages it had received when each of them began, and when that was.
@@ -253,7 +253,6 @@ class SimulatedClient:
             self.subscribed = False
             self.subscribed_at = float("inf")
             self._awaiting.clear()
-            self.cut_off = False
             self._begin_anew()
         if self.filters and not self.subscribed:
             entries = [TopicFilter(each, qos) for each, qos in self.filters.items()]

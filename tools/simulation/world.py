@@ -168,12 +168,11 @@ class World:
 
     def accepted(self, client: SimulatedClient, present: bool) -> None:
         """It has its CONNACK."""
-        if present and self.may_begin_anew and client.node is not None:
-            owners = [key.node for key in self.session_keys() if key.client_id == client.name]
-            cut_off = bool(owners) and owners[0] != client.node.name
-            # The node is cut off, and goes on with a session that has begun anew elsewhere: what was sent there is new
-            # to this one, and what is sent here is new to that one.
-            client.unanswered = client.unanswered or cut_off
+        if self.may_begin_anew and client.node is not None:
+            # The node is cut off, and the session is another one than that of the key: what was sent there is new to
+            # this one, and what is sent here is new to that one.
+            cut_off = client.node.name not in [key.node for key in self.session_keys() if key.client_id == client.name]
+            client.unanswered = client.unanswered or (cut_off and present)
             if cut_off or client.cut_off:
                 for sent in client.unacknowledged.values():
                     sent.again = True

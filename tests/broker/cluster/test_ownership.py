@@ -15,7 +15,7 @@ from taipan.broker.cluster.handover import Handover
 from taipan.broker.cluster.incoming import ADOPTED, FETCHING, HandoverRow, Incoming
 from taipan.broker.cluster.members import BUCKET as MEMBERS
 from taipan.broker.cluster.members import Members
-from taipan.broker.cluster.nats import BucketEntry, Unavailable, WrongRevision
+from taipan.broker.cluster.nats import BucketEntry, Unavailable, Unknown, WrongRevision
 from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.cluster.outgoing import CANCEL, PREPARE, Leaving
 from taipan.broker.cluster.ownership import BUCKET, RETRY, Ownership
@@ -550,6 +550,63 @@ async def test_a_client_that_has_gone_begins_no_session_anew_elsewhere(tmp_path:
         await cluster.wait_until_running()
         await old.nothing()
         assert sessions(cluster, 0) == {"s"} and not sessions(cluster, 1)
+
+
+async def test_a_session_stays_where_it_was_if_its_client_goes_as_another_node_takes_the_key(tmp_path: Path) -> None:
+    """No session has begun at the other node, and no CONNACK has told of one."""
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster={**QUICK, "takeover": "fresh"}) as cluster:
+        await leave_five(cluster)
+        cluster.partition({0}, {1}, quorum=1)
+        await until(lambda: own(cluster, 1).members()[0].status == STOPPED)
+        ownership = own(cluster, 1).ownership
+        write = ownership._write
+        gone = cluster[1].peer()
+
+        async def written(*arguments: Any) -> int:
+            revision = await write(*arguments)
+            gone.abort()
+            await until(lambda: not cluster[1].server.connections)
+            return revision
+
+        ownership._write = written  # type: ignore[method-assign]
+        with pytest.raises(AssertionError):
+            await gone.connect("s", properties=MINUTE, clean_start=False)
+        ownership._write = write  # type: ignore[method-assign]
+        await until(lambda: not ownership.busy("s") and not ownership.has("s"))
+        cluster.heal()
+        await cluster.wait_until_running()
+        client = await cluster[1].client("s", expiry=60, session_present=True)
+        for number in range(5):
+            await client.expect_publish("t", b"%d" % number, 2)
+        await client.nothing()
+
+
+async def test_a_key_that_is_given_back_still_names_the_user_of_the_session(tmp_path: Path) -> None:
+    """Otherwise another user could have the session while its node is away."""
+    async with cluster_nodes(
+        2, directory=tmp_path, level="disk", cluster=QUICK, access={"users": users("ann")}
+    ) as cluster:
+        await cluster[0].client("s", expiry=3600, username="ann", password=PASSWORD)
+        ownership = own(cluster, 1).ownership
+        await until(lambda: ownership.place("s"))
+        place = ownership.place("s")
+        session = cluster[0].server.broker.sessions.get("s")
+        assert place is not None and session is not None
+        nats = own(cluster, 1).context.nats
+        write = nats.write
+
+        async def unanswered(*arguments: Any) -> int:
+            await write(*arguments)
+            raise Unknown("no answer")
+
+        nats.write = unanswered  # type: ignore[method-assign]
+        with pytest.raises(Unknown):
+            await ownership.take(session.client, cluster.name(1), False, place, 1.0, {})
+        nats.write = write  # type: ignore[method-assign]
+        await until(lambda: not ownership.busy("s") and not ownership.has("s"))
+        owned = await ownership.read("s")
+        assert owned is not None and (owned.node, owned.owner) == (cluster.name(0), session.owner)
+        assert session.owner
 
 
 @pytest.mark.parametrize("clean_start", [False, True])
