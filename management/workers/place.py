@@ -180,5 +180,8 @@ def _cluster(place: WorkerPlace, cluster: ClusterSettings | None) -> ClusterSett
     if cluster is not None:
         return cluster
     return ClusterSettings(
-        servers=(f"nats://127.0.0.1:{place.nats_port}",), user=NATS_USER, password=place.nats_password
+        servers=(f"nats://127.0.0.1:{place.nats_port}",),
+        user=NATS_USER,
+        password=place.nats_password,
+        strict_subscribe=True,  # after SUBACK, a message by any worker arrives, as with a single node
     )

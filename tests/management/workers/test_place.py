@@ -32,7 +32,7 @@ def test_worker_1_is_the_node() -> None:
     assert [each.reuse_port for each in found.broker.listeners] == [True, True, False]
     cluster = found.broker.cluster
     assert cluster is not None and cluster.servers == ("nats://127.0.0.1:5",)
-    assert (cluster.user, cluster.password) == ("taipan", "p")
+    assert (cluster.user, cluster.password, cluster.strict_subscribe) == ("taipan", "p", True)
 
 
 def test_the_others_have_names_and_directories_of_their_own() -> None:
