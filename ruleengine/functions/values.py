@@ -23,6 +23,7 @@ milliseconds."""
 
 _QUICKLY_PRINTED: Final = 128
 _SMALL: Final = 4096
+_SMALL_INTEGER: Final = 2**63
 _SURELY_FEW: Final = 32 * 1024
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _FLOAT = re.compile(r"[+-]?[0-9]+\.[0-9]+(?:[eE][+-]?[0-9]+)?", re.ASCII)
@@ -195,8 +196,40 @@ def _other_json(value: object) -> object:
 
 def encode_json(value: object, budget: Budget) -> str:
     """Encode compact JSON with unescaped characters; undefined becomes null, and binary becomes base64."""
+    if type(value) is dict:
+        size = _flat_size(value)
+        if size:
+            budget.step(1 + len(value))
+            budget.take_bytes(size)
+            try:
+                return msgspec.json.encode(value).decode()
+            except UnicodeEncodeError:  # a surrogate, which the other encoder writes as it is
+                return _any_json(value)
     budget.take_bytes(measure(value, budget))
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_other_json)
+    return _any_json(value)
+
+
+def _flat_size(value: dict[str, object]) -> int:
+    """Return what ``measure`` returns for an object of texts, integers, booleans and nulls, as most rows are; 0 for
+    every other object. msgspec writes these as json does, several times faster."""
+    size = 2
+    for key, each in value.items():
+        kind = type(each)
+        size += len(key) + 4
+        if kind is str:
+            size += len(each) + 3  # type: ignore[arg-type]  # a string
+        elif kind is int and -_SMALL_INTEGER < each < _SMALL_INTEGER:  # type: ignore[operator]  # an integer
+            size += each.bit_length() // 3 + 2  # type: ignore[attr-defined]
+        elif kind is bool or each is None:
+            size += 8
+        else:
+            return 0
+    return size
+
+
+_any_json: Final = json.JSONEncoder(
+    ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_other_json
+).encode
 
 
 def decode_json(text: str | bytes, budget: Budget) -> object:

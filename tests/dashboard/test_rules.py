@@ -27,6 +27,7 @@ REQUIRED = {
     "sql": "insert into t (n) values (${qos})",
     "measurement": "m",
     "fields": {"n": "${qos}"},
+    "topic": "rows",
 }
 HIDDEN = "<img src=x onerror=alert(1)>"
 

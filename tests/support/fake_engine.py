@@ -78,7 +78,9 @@ class FakeEngine:
         made.start()
         return made
 
-    def action(self, type: ActionType, id: str = "action_1", report: FakeReport | None = None, **params: Any) -> Action:
+    def action(
+        self, type: ActionType, /, id: str = "action_1", report: FakeReport | None = None, **params: Any
+    ) -> Action:
         """Raises ParamError."""
         checked = check_params({"$resource": "resource:1", **params}, type.params)
         return type.create(

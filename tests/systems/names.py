@@ -11,4 +11,5 @@ SYSTEMS: Final = {
     "backend_redis_single": "test_redis.py",
     "backend_redis_sentinel": "test_redis.py",
     "backend_redis_cluster": "test_redis.py",
+    "bridge_kafka": "test_kafka.py",
 }

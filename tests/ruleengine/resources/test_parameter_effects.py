@@ -39,6 +39,7 @@ REPUBLISH: Final = "ruleengine/actions/test_republish.py"
 PG: Final = "systems/test_postgresql.py"
 MYSQL: Final = "systems/test_mysql.py"
 REDIS: Final = "systems/test_redis.py"
+KAFKA: Final = "systems/test_kafka.py"
 SET_ASIDE: Final = "ruleengine/actions/test_set_aside.py"
 
 _KEPT: Final = f"{SET_ASIDE}::test_none_is_kept_where_none_is_wanted_and_a_resource_has_limits_of_its_own"
@@ -188,6 +189,38 @@ EFFECTS: Final[dict[str, dict[str, str]]] = {
         "request_timeout": f"{CLICKHOUSE}::test_a_server_that_hangs_is_given_up_in_time",
         "retry_attempts": f"{SET_ASIDE}::test_none_is_kept_where_none_is_wanted_and_a_resource_has_limits_of_its_own",
         "dead_letters": f"{SET_ASIDE}::test_none_is_kept_where_none_is_wanted_and_a_resource_has_limits_of_its_own",
+    },
+    "bridge_kafka": {
+        **dict.fromkeys(
+            ("servers", "authentication_mechanism", "username", "password"),
+            f"{KAFKA}::test_logins_wrong_ones_and_rotated_ones",
+        ),
+        **dict.fromkeys(
+            ("ssl", "cacertfile", "keyfile", "certfile", "verify", "server_name_indication"), f"{KAFKA}::test_tls"
+        ),
+        **dict.fromkeys(("compression", "max_batch_bytes"), f"{KAFKA}::test_compression_and_batches_that_are_full"),
+        **dict.fromkeys(
+            ("connect_timeout", "request_timeout", "sync_timeout"), f"{KAFKA}::test_one_that_hangs_is_given_up_in_time"
+        ),
+        "idempotence": f"{KAFKA}::test_a_batch_whose_answer_is_lost",
+        "min_metadata_refresh_interval": f"{KAFKA}::test_min_metadata_refresh_interval",
+        **dict.fromkeys(("send_buffer", "tcp_keepalive"), f"{KAFKA}::test_options_of_sockets"),
+        "query_api_versions": f"{KAFKA}::test_a_configuration_that_cannot_be_is_refused",
+        **dict.fromkeys(("retry_attempts", "dead_letters"), _KEPT),
+    },
+    "data_to_kafka": {
+        **dict.fromkeys(("topic", "key", "payload_tmpl"), f"{KAFKA}::test_a_record"),
+        "type": f"{KAFKA}::test_one_that_hangs_is_given_up_in_time",
+        "strategy": f"{KAFKA}::test_strategies",
+        "required_acks": f"{KAFKA}::test_required_acks",
+        **dict.fromkeys(
+            ("kafka_headers", "kafka_ext_headers", "kafka_header_value_encode_mode"), f"{KAFKA}::test_headers"
+        ),
+        "partition_count_refresh_interval": f"{KAFKA}::test_partitions_that_are_added",
+        **dict.fromkeys(
+            ("message_accumulation_size", "message_accumulation_interval"), f"{KAFKA}::test_rows_accumulate"
+        ),
+        "retry_for": f"{SET_ASIDE}::test_a_row_waits_no_longer_than_its_action_wants_and_others_go_on_waiting",
     },
     "inspect": {},
     "do_nothing": {},

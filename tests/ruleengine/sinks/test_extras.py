@@ -16,6 +16,7 @@ EXTRAS = [
     ("backend_pgsql", "asyncpg", "postgresql"),
     ("backend_mysql", "aiomysql", "mysql"),
     ("backend_redis_single", "redis", "redis"),
+    ("bridge_kafka", "aiokafka", "kafka"),
 ]
 
 
@@ -24,9 +25,12 @@ EXTRAS = [
 async def test_a_library_that_is_missing(type: str, library: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, library, None)
     kind = next(each for each in RESOURCE_TYPES if each.name == type)
-    user = "user" if any(each.name == "user" for each in kind.params) else "username"
-    database: Any = 0 if extra == "redis" else "d"
-    made = FakeEngine().make(kind, server="127.0.0.1:1", database=database, password="p", **{user: "u"})
+    config: dict[str, Any] = {
+        "server": "127.0.0.1:1", "servers": "127.0.0.1:1", "database": 0 if extra == "redis" else "d", "user": "u",
+        "username": "u",
+    }  # fmt: skip
+    known = {each.name for each in kind.params}
+    made = FakeEngine().make(kind, **{name: value for name, value in config.items() if name in known})
     with pytest.raises(ResourceError) as missing:
         await made.test()
     assert str(missing.value) == f"{library} is not installed: pip install 'taipan-mqtt[{extra}]'"
