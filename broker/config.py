@@ -237,6 +237,22 @@ class RewriteSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     rules: Annotated[list[RewriteRule], Meta(max_length=256)] = []
 
 
+class AutoSubscribeTopic(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A filter that the node subscribes clients to. ``nl``, ``rap`` and ``rh`` are for 5.0 clients only."""
+
+    topic: str  # with the levels %c and %u
+    qos: Annotated[int, Meta(ge=0, le=2)] = 0
+    nl: bool = False
+    rap: bool = False
+    rh: Annotated[int, Meta(ge=0, le=2)] = 0
+
+
+class AutoSubscribeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Proxy subscription: what each client is subscribed to when it connects."""
+
+    topics: Annotated[list[AutoSubscribeTopic], Meta(max_length=64)] = []
+
+
 class SlowSubscriptionsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Who takes long to acknowledge. Seconds."""
 
@@ -379,6 +395,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     retained: RetainedSettings = RetainedSettings()
     delayed: DelayedSettings = DelayedSettings()
     rewrite: RewriteSettings = RewriteSettings()
+    auto_subscribe: AutoSubscribeSettings = AutoSubscribeSettings()
     slow_subscriptions: SlowSubscriptionsSettings = SlowSubscriptionsSettings()
     sys_topics: SysTopicsSettings = SysTopicsSettings()
     shared: SharedSettings = SharedSettings()

@@ -31,6 +31,7 @@ from .core.broker import Broker
 from .core.cluster import Cluster, SingleNode
 from .core.hooks import Hooks
 from .core.memory import Memory, parse_limit
+from .extensions.auto_subscribe import AutoSubscribe
 from .extensions.delayed import Delayed
 from .extensions.presence import Presence
 from .extensions.rewrite import TopicRewrite
@@ -130,6 +131,7 @@ class Server:
             lambda message: self.rights.may_be_retained(message),
         )
         self.rewrite = TopicRewrite(settings.rewrite, self.broker)
+        self.auto_subscribe = AutoSubscribe(settings.auto_subscribe, self.broker)
         self.stored_users = StoredUsers(self.tables, self.clock)
         self.stored_rules = StoredAclRules(self.tables)
         self.banned = Banned(self.tables, self.clock)
@@ -226,6 +228,8 @@ class Server:
             self.delayed.load()
         if self.settings.rewrite.rules:
             self.rewrite.load()
+        if self.settings.auto_subscribe.topics:
+            self.auto_subscribe.load()
         if self.settings.slow_subscriptions.enabled:
             self.slow_subscriptions.load()
         self.timers.enough = self.wall_timers.enough = self._enough
@@ -526,8 +530,8 @@ class Server:
         )
         self.memory.resize(parse_limit(settings.limits.memory))
         self.broker.retaining.check_source = retained.check_source
-        if settings.rewrite != self.settings.rewrite:
-            self.rewrite.use(settings.rewrite)
+        self.rewrite.use(settings.rewrite)
+        self.auto_subscribe.use(settings.auto_subscribe)
         self._set_refusing(settings)
         self.settings = settings
 

@@ -1,6 +1,5 @@
 """The identity of a client: its client ID, bans, the owner of its session, and the mount point of its topics."""
 
-import re
 from typing import Final
 
 from ..access.control import AccessControl
@@ -9,6 +8,7 @@ from ..core.outcome import Outcome
 from ..mqtt import reason_codes
 from ..mqtt.constants import V4
 from ..mqtt.packets import Connect
+from ..mqtt.topics import unsafe_level
 from ..session.client_info import CERTIFICATE, PSK, ClientInfo
 from ..session.session import Session
 from .channel import Channel
@@ -17,8 +17,6 @@ from .closing import NONE, refuse
 SESSION_OWNER: Final = "access.session_owner"
 
 SESSION_BELONGS_TO: Final = "the session belongs to "
-
-_SPECIAL: Final = re.compile(r"[+#/]|^\$")
 
 
 def name_by_tls(client: ClientInfo, tls_username: str) -> str:
@@ -163,10 +161,10 @@ def mountpoint_refusal(client: ClientInfo) -> Outcome | None:
     template = client.zone.mountpoint
     if "%u" in template and not client.user:
         return Outcome(reason_codes.NOT_AUTHORIZED, "mountpoint", "the mountpoint requires an authenticated username")
-    if "%c" in template and _SPECIAL.search(client.client_id):
+    if "%c" in template and unsafe_level(client.client_id):
         detail = "the mountpoint does not accept a client ID with + # / or a leading $"
         return Outcome(reason_codes.CLIENT_IDENTIFIER_NOT_VALID, "mountpoint", detail)
-    if "%u" in template and _SPECIAL.search(client.user or ""):
+    if "%u" in template and unsafe_level(client.user or ""):
         detail = "the mountpoint does not accept a username with + # / or a leading $"
         return Outcome(reason_codes.NOT_AUTHORIZED, "mountpoint", detail)
     return None

@@ -110,13 +110,9 @@ def _refuse_claim(channel: Channel, refusal: Outcome) -> None:
 def _accept_here(channel: Channel, connect: Connect, now: float, extra: Properties) -> Waiting:
     client = channel.client
     authorization = channel.context.authorization
-    will = connect.will
-    rewriting = channel.context.broker.rewriting
-    if will is not None and rewriting is not None:
-        will.topic = rewriting.published(will.topic, client)
-        if not will.topic:
-            refuse(channel, REWRITTEN_INVALID.code, REWRITTEN_INVALID.detail, REWRITTEN_INVALID.setting)
-            return None
+    if connect.will is not None and not _rewrite_will(channel, connect.will):
+        refuse(channel, REWRITTEN_INVALID.code, REWRITTEN_INVALID.detail, REWRITTEN_INVALID.setting)
+        return None
     if authorization.asks:
         topic: str | None = None
         if connect.will is not None:
@@ -365,6 +361,17 @@ def take_over(old: Channel, clean_start: bool, node: str = "") -> None:
     disconnect(old, reason_codes.SESSION_TAKEN_OVER, f"connected to {node}" if node else "", reason, tell=False)
 
 
+def _rewrite_will(channel: Channel, will: Will) -> bool:
+    """Rewrite the topic of a Will, before access to it is checked. Return False if the new one is not valid."""
+    rewriting = channel.context.broker.rewriting
+    if rewriting is not None:
+        topic = rewriting.published(will.topic, channel.client)
+        if not topic:
+            return False
+        will.topic = topic
+    return True
+
+
 def will_refusal(zone: ZoneSettings, will: Will) -> Outcome | None:
     """Return why no client of this zone may have such a Will; None: one may."""
     if will.qos > zone.max_qos:
@@ -388,6 +395,8 @@ def change_will(channel: Channel, will: Will | None) -> int:
     now = context.clock.now()
     if will is not None:
         refusal = will_refusal(channel.zone, will)
+        if refusal is None and not _rewrite_will(channel, will):
+            refusal = REWRITTEN_INVALID
         if refusal is None and (channel.will is None or channel.will.topic != will.topic):
             decision, channel.will_decision = channel.will_decision, None
             refusal = authorize_will(channel, will.topic, now)

@@ -66,6 +66,12 @@ FILTER_INVALID: Final = Outcome(reason_codes.TOPIC_FILTER_INVALID)
 FILTER_REWRITTEN_INVALID: Final = Outcome(
     reason_codes.TOPIC_FILTER_INVALID, "rewrite.rules", "a rule rewrites it to an invalid filter, or it is too long"
 )
+NO_USERNAME: Final = Outcome(
+    reason_codes.NOT_AUTHORIZED, "auto_subscribe.topics", "the filter requires an authenticated username"
+)
+CLIENT_NAME_UNSAFE: Final = Outcome(
+    reason_codes.TOPIC_FILTER_INVALID, "auto_subscribe.topics", "the client has a name with + # / or a leading $"
+)
 FILTER_TOO_DEEP: Final = Outcome(reason_codes.TOPIC_FILTER_INVALID, "max_topic_levels")
 FILTER_TOO_LONG: Final = Outcome(reason_codes.TOPIC_FILTER_INVALID, "mountpoint", "too long with the mount point")
 NO_SHARED: Final = Outcome(reason_codes.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED, "shared_subscription")

@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 
 from ..config import RewriteRule
 from ..mqtt.message import Publisher
-from ..mqtt.topics import is_shared, valid_filter, valid_name
+from ..mqtt.topics import is_shared, unsafe_level, valid_filter, valid_name
 from ..routing.filter_index import FilterIndex
 from .delayed_topic import reserved
 
@@ -22,8 +22,6 @@ INVALID: Final = ""
 """No valid topic is empty."""
 _MEMORY: Final = 1 << 19
 _PLACEHOLDER: Final = re.compile(r"%[cu]|\$[1-9][0-9]?", re.ASCII)
-_UNSAFE: Final = re.compile(r"[+#/]|^\$")
-"""Names of clients with this would add levels or wildcards to the topic."""
 
 Pieces = list[str]
 """The new topic in pieces; ``%c`` and ``%u`` are pieces of their own."""
@@ -106,7 +104,7 @@ def filled(pieces: Pieces, client: Publisher | None) -> str:
             name = client.client_id
         elif client is not None and piece == "%u":
             name = client.username
-        if name and _UNSAFE.search(name):
+        if name and unsafe_level(name):
             return INVALID
         texts.append(name or piece)
     return "".join(texts)

@@ -3,10 +3,10 @@
 There is one intended difference: for an operator's subscription (``by_operator``), access rules are not checked, and if
 one filter is refused, none of the operator's filters is subscribed to."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from ..config import ZoneSettings
+from ..config import AutoSubscribeTopic, ZoneSettings
 from ..mqtt.constants import V5
 from ..mqtt.packets import TopicFilter
 from ..mqtt.topics import has_wildcard, parse_filter, valid_filter
@@ -101,6 +101,17 @@ def _zone_refusal(zone: ZoneSettings, group: str | None, topic_filter: str) -> O
     if not zone.wildcard_subscription and has_wildcard(topic_filter):
         return NO_WILDCARDS
     return None
+
+
+def topic_faults(topic: AutoSubscribeTopic) -> Iterator[tuple[str, str]]:
+    """Yield each key of a proxy subscription that is wrong, and why."""
+    try:
+        group, _ = parse_filter(topic.topic)
+    except ValueError as error:
+        yield "topic", str(error)
+        return
+    if topic.nl and group is not None:
+        yield "nl", "a shared subscription cannot have it"
 
 
 def no_room(session: Session, filters: Collection[str], short_of_memory: bool) -> str:

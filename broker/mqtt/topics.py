@@ -69,6 +69,12 @@ def has_wildcard(filter: str) -> bool:
     return "+" in filter or "#" in filter
 
 
+def unsafe_level(name: str) -> bool:
+    """Return whether a client's name, as a level of a topic, would add levels or wildcards, or begin a topic of the
+    server."""
+    return name.startswith("$") or "+" in name or "#" in name or "/" in name
+
+
 def is_shared(filter: str) -> bool:
     """Return whether this filter requests a Shared Subscription, valid or not."""
     return filter.startswith((SHARE_PREFIX, QUEUE_PREFIX)) or filter in ("$share", "$queue")

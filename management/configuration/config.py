@@ -15,6 +15,7 @@ from taipan.broker.access.installed import installed_source
 from taipan.broker.access.registry import ACCESS_SOURCES, access_settings, written_type
 from taipan.broker.config import (
     AccessSettings,
+    AutoSubscribeSettings,
     BrokerSettings,
     ClusterSettings,
     DataSettings,
@@ -42,6 +43,7 @@ from .settings_validation import (
     binds_overlap,
     rules_of_sources,
     validate_access,
+    validate_auto_subscribe,
     validate_cluster,
     validate_dashboard,
     validate_listener,
@@ -90,6 +92,7 @@ TABLES: Final[dict[str, type[msgspec.Struct]]] = {
     "retained": RetainedSettings,
     "delayed": DelayedSettings,
     "rewrite": RewriteSettings,
+    "auto_subscribe": AutoSubscribeSettings,
     "slow_subscriptions": SlowSubscriptionsSettings,
     "sys_topics": SysTopicsSettings,
     "shared": SharedSettings,
@@ -245,6 +248,7 @@ def _settings(document: ConfigDocument, access: type[AccessSettings]) -> Setting
 _VALIDATE: Final[dict[str, Callable[[Any], Iterator[Fault]]]] = {
     "cluster": validate_cluster,
     "rewrite": validate_rewrite,
+    "auto_subscribe": validate_auto_subscribe,
     "management": validate_management,
     "dashboard": validate_dashboard,
     "ruleengine": validate_ruleengine,

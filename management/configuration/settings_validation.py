@@ -17,6 +17,7 @@ from taipan.broker.access.saslprep import saslprep
 from taipan.broker.access.scram import ScramVerifier
 from taipan.broker.config import (
     AccessSettings,
+    AutoSubscribeSettings,
     ClusterSettings,
     LimitsSettings,
     ListenerSettings,
@@ -31,6 +32,7 @@ from taipan.broker.config import (
 )
 from taipan.broker.core.memory import MIN_BUDGET, parse_limit
 from taipan.broker.core.rewrite_rules import rule_faults
+from taipan.broker.core.subscription_plan import topic_faults
 from taipan.broker.gateway import GATEWAYS, GatewayLoadError, kind_names, kind_of
 from taipan.broker.listener_kinds import LISTENER_KINDS, MAX_SOCKET_PATH, words
 from taipan.broker.observability.masking import mask_text
@@ -295,6 +297,13 @@ VALUE_RULES: Final[ValueRules] = {
 
 
 # Rules between several keys, for structs with valid types
+
+
+def validate_auto_subscribe(settings: AutoSubscribeSettings) -> Iterator[Fault]:
+    """Checks filters, and options that exclude each other."""
+    for index, topic in enumerate(settings.topics):
+        for key, what in topic_faults(topic):
+            yield Fault(("topics", index, key), what)
 
 
 def validate_rewrite(rewrite: RewriteSettings) -> Iterator[Fault]:

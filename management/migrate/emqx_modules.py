@@ -9,8 +9,11 @@ import msgspec
 
 from taipan.broker.config import RewriteSettings
 
+from ..configuration.config import read_data
+from ..configuration.config_document import ConfigError
 from ..configuration.emqx_access import authenticates
 from ..configuration.settings_validation import validate_rewrite
+from ..configuration.validation import Fault
 from .mosquitto_files import Directive
 from .output import Migration, SettingPlace
 from .report import MigrationReport
@@ -18,6 +21,8 @@ from .report import MigrationReport
 REWRITE: Final = "emqx_mod_rewrite"
 _REWRITE_KEY: Final = re.compile(r"module\.rewrite\.(?:(pub|sub)\.)?rule\.(\d{1,9})", re.ASCII)
 _ACTIONS: Final = {"pub": "publish", "sub": "subscribe", None: "all"}
+SUBSCRIPTION: Final = "emqx_mod_subscription"
+_SUBSCRIPTION_KEY: Final = re.compile(r"module\.subscription\.(\d{1,9})\.(topic|qos|nl|rap|rh)", re.ASCII)
 _IN_EXPORTS: Final = {
     "internal_acl": "write its rules as [[access.rules]], or migrate etc with its acl.conf",
     "presence": "the module emqx_mod_presence is on",
@@ -51,6 +56,7 @@ class EmqxModules:
         self._report = migration.report
         self._loaded_file = Path()
         self._loaded: list[str] | None = None
+        self._subscriptions: dict[int, dict[str, Directive]] = {}
         self._rewrite: list[tuple[int, str | None, Directive]] = []
 
     def take(self, line: Directive) -> bool:
@@ -59,6 +65,10 @@ class EmqxModules:
         if found is not None:
             self._rewrite.append((int(found[2]), found[1], line))
             return True
+        found = _SUBSCRIPTION_KEY.fullmatch(line.key)
+        if found is not None:
+            self._subscriptions.setdefault(int(found[1]), {})[found[2]] = line
+            return True
         return False
 
     def finish(self, loaded_file: Path, loaded: list[str] | None) -> None:
@@ -66,6 +76,9 @@ class EmqxModules:
         self._loaded_file, self._loaded = loaded_file, loaded
         if self._rewrite and self._used(REWRITE, [line for _, _, line in self._rewrite]):
             self._write_rewrite()
+        lines = [line for each in self._subscriptions.values() for line in each.values()]
+        if lines and self._used(SUBSCRIPTION, lines):
+            self._write_subscriptions()
 
     def _used(self, module: str, lines: list[Directive]) -> bool:
         """Return whether the module is loaded. If that is not known, its settings are used."""
@@ -101,3 +114,33 @@ class EmqxModules:
             self._migration.set("rewrite", "rules", rules, SettingPlace(first.place, first.key))
             why = "access rules apply to the topic after rewriting; in EMQX, to the topic before it"
             self._report.changed(first.place, "module.rewrite", why)
+
+    def _write_subscriptions(self) -> None:
+        topics: list[dict[str, object]] = []
+        for number, lines in sorted(self._subscriptions.items()):
+            first = next(iter(lines.values()))
+            if "topic" not in lines:
+                self._report.wrong(first.place, f"module.subscription.{number}", "it has no topic")
+                continue
+            values: dict[str, object] = {key: line.value for key, line in lines.items()}
+            for key in ("qos", "nl", "rap", "rh"):
+                if key in values:
+                    text = lines[key].value
+                    if text in ("0", "1", "2"):
+                        values[key] = text == "1" if key in ("nl", "rap") and text != "2" else int(text)
+            faults: tuple[Fault, ...] = ()
+            try:
+                read_data({"auto_subscribe": {"topics": [values]}})
+            except ConfigError as error:
+                faults = error.faults
+            for fault in faults:
+                line = lines.get(str(fault.place[-1]), first)
+                self._report.wrong(line.place, f"{line.key} {line.value}", fault.what)
+            if not faults:
+                for key, line in lines.items():
+                    why = f"auto_subscribe.topics.{len(topics)}.{key}"
+                    self._report.carried(line.place, f"{line.key} {line.value}", why)
+                topics.append(values)
+        if topics:
+            first = next(iter(self._subscriptions[min(self._subscriptions)].values()))
+            self._migration.set("auto_subscribe", "topics", topics, SettingPlace(first.place, first.key))

@@ -65,6 +65,7 @@ class Modules:
             server.delayed,
             server.presence,
             server.rewrite,
+            server.auto_subscribe,
             server.slow_subscriptions,
             topic_metrics.module,
         )

@@ -292,6 +292,12 @@ REASONS: Final = (
         (),
         "the topic is reserved for the server ($SYS/...), or an extension's hook denied it",
     ),
+    Reason(
+        "message",
+        "not_authorized",
+        ("auto_subscribe.topics",),
+        "the filter contains %u, and the client has no authenticated username",
+    ),
     Reason("message", "topic_name_invalid", ("max_topic_levels",), "the topic or filter has too many levels"),
     Reason("message", "topic_filter_invalid", ("max_topic_levels",), "the topic or filter has too many levels"),
     Reason(
@@ -323,6 +329,12 @@ REASONS: Final = (
         "topic_name_invalid",
         (),
         "the topic or filter is not valid, or is not of the form $delayed/<seconds>/<topic>",
+    ),
+    Reason(
+        "message",
+        "topic_filter_invalid",
+        ("auto_subscribe.topics",),
+        "the client ID or username in the filter contains + # or /, or begins with $",
     ),
     Reason(
         "message",

@@ -15,6 +15,7 @@ STARTS_AND_STOPS = [
     "emqx_mod_presence",
     "emqx_mod_rewrite",
     "emqx_mod_slow_subs",
+    "emqx_mod_subscription",
     "emqx_mod_topic_metrics",
 ]
 

@@ -11,6 +11,8 @@ import pytest
 from taipan.broker.access.registry import ACCESS_SOURCES
 from taipan.broker.config import (
     AccessSettings,
+    AutoSubscribeSettings,
+    AutoSubscribeTopic,
     ClusterSettings,
     DataSettings,
     DelayedSettings,
@@ -52,6 +54,8 @@ DOCUMENTED = {
     "`[delayed]`": DelayedSettings,
     "`[rewrite]`": RewriteSettings,
     "`[[rewrite.rules]]`": RewriteRule,
+    "`[auto_subscribe]`": AutoSubscribeSettings,
+    "`[[auto_subscribe.topics]]`": AutoSubscribeTopic,
     "`[slow_subscriptions]`": SlowSubscriptionsSettings,
     "`[sys_topics]`": SysTopicsSettings,
     "`[shared]`": SharedSettings,

@@ -345,3 +345,37 @@ def test_modules_of_an_export_are_named(tmp_path: Path, capsys: pytest.CaptureFi
     assert "left out: module retainer: its limits are [retained]" in told
     assert "left out: module of_a_later_version: no counterpart" in told
     assert "left out: module recon: it is disabled" in told
+
+
+SUBSCRIPTIONS = """
+listener.tcp.external = 127.0.0.1:1883
+module.subscription.1.topic = user/%u
+module.subscription.1.qos = 2
+module.subscription.2.topic = $share/g/devices/%c/#
+module.subscription.2.rap = 1
+module.subscription.2.rh = 2
+"""
+
+
+def test_proxy_subscriptions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found, told = migrated(etc(tmp_path, SUBSCRIPTIONS), tmp_path / "into", capsys)
+    topics = [(each.topic, each.qos, each.nl, each.rap, each.rh) for each in found.auto_subscribe.topics]
+    assert topics == [("user/%u", 2, False, False, 0), ("$share/g/devices/%c/#", 0, False, True, 2)]
+    assert "emqx_mod_subscription: " in told and "assumed to be loaded" in told
+
+
+@pytest.mark.parametrize(
+    "lines, said",
+    [
+        ("module.subscription.1.topic = a/#/b", "module.subscription.1.topic a/#/b: not a Topic Filter"),
+        ("module.subscription.1.topic = a\nmodule.subscription.1.qos = 3", "module.subscription.1.qos 3: expected"),
+        ("module.subscription.1.qos = 1", "module.subscription.1: it has no topic"),
+        ("module.subscription.1.topic = $share/g/a\nmodule.subscription.1.nl = 1", "cannot have it"),
+    ],
+)
+def test_a_proxy_subscription_that_is_wrong(
+    lines: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = etc(tmp_path, f"listener.tcp.external = 127.0.0.1:1883\n{lines}\n")
+    assert main(["migrate", "emqx", str(directory), "--into", str(tmp_path / "into")]) == 2
+    assert said in capsys.readouterr().out

@@ -1,0 +1,98 @@
+"""Proxy subscription, a module in EMQX: the node subscribes each client that connects, on its behalf."""
+
+from typing import ClassVar
+
+from ..config import AutoSubscribeSettings, AutoSubscribeTopic
+from ..core.broker import Broker
+from ..core.outcome import CLIENT_NAME_UNSAFE, NO_USERNAME, Outcome
+from ..core.subscription_plan import no_room, plan_filter
+from ..mqtt import reason_codes
+from ..mqtt.constants import V5
+from ..mqtt.packets import TopicFilter
+from ..mqtt.topics import unsafe_level
+from ..session.client_info import ClientInfo
+from ..session.session import Session
+from .extension import Extension
+
+
+class AutoSubscribe(Extension):
+    """Subscribes clients while it is loaded. As with other subscriptions by operators, access rules do not apply."""
+
+    name: ClassVar[str] = "emqx_mod_subscription"
+    description: ClassVar[str] = "Proxy subscription"
+
+    def __init__(self, settings: AutoSubscribeSettings, broker: Broker) -> None:
+        self._broker = broker
+        self._topics = settings.topics
+        self._active = False
+
+    def use(self, settings: AutoSubscribeSettings) -> None:
+        """Subscribe clients that connect from now on to these topics; existing subscriptions stay."""
+        self._topics = settings.topics
+
+    @property
+    def active(self) -> bool:
+        """Whether clients are subscribed."""
+        return self._active
+
+    def load(self) -> None:
+        """Subscribe clients that connect from now on."""
+        if not self._active:
+            self._active = True
+            self._broker.hooks.client_connected.add(self._connected)
+
+    def unload(self) -> None:
+        """Stop subscribing clients; existing subscriptions stay."""
+        if self._active:
+            self._active = False
+            self._broker.hooks.client_connected.remove(self._connected)
+
+    def _connected(self, client: ClientInfo) -> None:
+        session = self._broker.sessions.get(client.client_id)
+        if session is not None:
+            for topic in self._topics:
+                refusal = self._subscribe(session, client, topic)
+                if refusal is not None:
+                    now = self._broker.clock.now()
+                    self._broker.note_refusal("subscribe_refused", client.client_id, topic.topic, refusal, now)
+
+    def _subscribe(self, session: Session, client: ClientInfo, topic: AutoSubscribeTopic) -> Outcome | None:
+        """Subscribe the session; return why it was not subscribed."""
+        text = _filled(topic.topic, client)
+        if isinstance(text, Outcome):
+            return text
+        entry = TopicFilter(text, topic.qos)
+        if client.proto_ver == V5:
+            entry.no_local, entry.retain_as_published = topic.nl, topic.rap
+            entry.retain_handling = topic.rh
+        broker = self._broker
+        plan = plan_filter(entry, client, broker.rewriting)
+        if plan.refusal is not None:
+            return plan.refusal
+        there = session.subscriptions.get(plan.filter)
+        if there is None:
+            setting = no_room(session, (plan.filter,), broker.short_of_memory)
+            if setting:
+                return Outcome(reason_codes.QUOTA_EXCEEDED, setting)
+        subscription = plan.subscription(session, client, by_operator=True)
+        if there is None or not there.by_operator or there.info() != subscription.info():
+            broker.subscribe(session, subscription)
+        elif there.group is None and there.retain_handling == 0:
+            broker.replay_retained(session, there)  # as for a client that subscribes whenever it connects
+        return None
+
+
+def _filled(template: str, client: ClientInfo) -> str | Outcome:
+    """Return the filter with the levels ``%c`` and ``%u`` filled in. ``%u`` is the proved username, because access
+    rules do not protect the filter."""
+    levels = template.split("/")
+    for place, level in enumerate(levels):
+        if level not in ("%c", "%u"):
+            continue
+        name = client.client_id if level == "%c" else client.user
+        if not name:
+            return NO_USERNAME
+        if unsafe_level(name):
+            return CLIENT_NAME_UNSAFE
+        levels[place] = name
+    return "/".join(levels)
