@@ -110,3 +110,20 @@ def test_several_nodes_work_as_printed(directory: Path) -> None:
         eventually(lambda: client(opened, other).get("node", name).partition("@")[0] != name)
         opened.run(after)
         opened.saw("garden/temperature 23")
+
+
+def test_two_nodes_of_the_page_on_clusters(directory: Path) -> None:
+    """``taipan cluster try --nodes 2``, and a message from one node to the other, as docs/cluster.md prints it."""
+    what_is_printed_wants()
+    page = (ROOT / "docs" / "cluster.md").read_text("utf-8").split("\n## ")[0]
+    [commands] = re.findall(r"(?ms)^```\n(.*?)^```$", page)
+    assert "`--nodes 2`" in page
+    subscribe, publish = commands.splitlines()
+    with cluster("--nodes", "2") as nodes, terminal(directory, nodes) as opened:
+        opened.run(f"{subscribe} &")
+
+        def arrives() -> bool:
+            opened.run(publish)
+            return "garden/temperature 21.5" in opened.lines
+
+        eventually(arrives)
