@@ -106,7 +106,7 @@ export function sizeOf(text: string): number | undefined {
 
 let relative: Intl.RelativeTimeFormat | undefined;
 
-/** Both in Unix milliseconds. */
+/** Both in unix milliseconds. */
 export function ago(at: number, now: number): string {
   const seconds = Math.round((at - now) / 1000);
   const distance = Math.abs(seconds);
@@ -147,7 +147,7 @@ export function clock(at: number): string {
 }
 
 /**
- * Unix milliseconds of what the API has: Unix seconds, milliseconds or microseconds (alarms), ISO 8601 with its zone, or
+ * Unix milliseconds of what the API has: unix seconds, milliseconds or microseconds (alarms), ISO 8601 with its zone, or
  * the node's own `YYYY-MM-DD HH:mm:ss`, which is read as of this browser's zone. Undefined: it is no time.
  */
 export function moment(value: number | string | null | undefined): number | undefined {

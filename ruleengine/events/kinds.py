@@ -308,7 +308,7 @@ CLIENT_DISCONNECTED: Final = _kind(
 CLIENT_CONNACK: Final = _kind(
     "$events/client_connack",
     ("CONNACK sent", "已发送 CONNACK"),
-    ("A CONNECT was answered, whether it was accepted or refused", "已应答 CONNECT，无论接受或拒绝"),
+    ("A CONNECT was answered, whether it was accepted or refused", "节点已响应 CONNECT（接受或拒绝）"),
     _CONNECT,
     {"reason_code": _fact("reason_code")},
 )

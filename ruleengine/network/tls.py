@@ -18,7 +18,8 @@ def tls_params(order: int, ciphers: bool = False) -> tuple[Param, ...]:
     ``order``."""
     files = [
         ("cacertfile", Text("CA Certificates", "CA 证书"), Text("PEM file of the authorities that may have signed the "
-         "server's certificate; by default those of the system", "校验服务器证书的 CA 证书文件")),
+         "server's certificate; by default those of the system",
+         "校验服务器证书的 CA 证书文件；默认使用系统的 CA 证书")),
         ("keyfile", Text("Client Key", "客户端密钥"), Text("PEM file of the client's private key",
          "客户端私钥的 PEM 文件")),
         ("certfile", Text("Client Certificate", "客户端证书"), Text("PEM file of the client's certificate",
@@ -30,7 +31,7 @@ def tls_params(order: int, ciphers: bool = False) -> tuple[Param, ...]:
         title = Text("Ciphers", "加密套件")
         text = Text(
             "Cipher suites of TLS 1.2 in OpenSSL's notation; by default OpenSSL's own choice",
-            "TLS 1.2 加密套件（OpenSSL 格式）",
+            "TLS 1.2 加密套件（OpenSSL 格式）；默认由 OpenSSL 选择",
         )
         params.append(Param("ciphers", order, "string", title, text, default=""))
         order += 1

@@ -128,6 +128,6 @@ def request_params(order: int, pool_size: int) -> tuple[Param, ...]:
         Param("connect_timeout", order + 1, "string", Text("Connect Timeout", "连接超时"),
               Text("Time limit for opening a connection", "建立连接的最长时间"), default="5s"),
         Param("request_timeout", order + 2, "string", Text("Request Timeout", "请求超时"),
-              Text("Time limit for the answer to a request", "等待应答的最长时间"), default="30s"),
+              Text("Time limit for the answer to a request", "等待响应的最长时间"), default="30s"),
         *limit_params(order + 3),
     )  # fmt: skip

@@ -246,12 +246,13 @@ def limit_params(order: int) -> tuple[Param, ...]:
     return (
         Param("retry_attempts", order, "number", Text("Attempts", "尝试次数"),
               Text("How often a row is tried if the server answers with an internal error (HTTP 500); then the row "
-                   "becomes a dead letter. Not set: ruleengine.retry_attempts", "服务器以 HTTP 500"
-                   " 应答的数据的尝试次数"),
+                   "becomes a dead letter. Not set: ruleengine.retry_attempts",
+                   "服务器返回 HTTP 500 时一条数据的尝试次数，之后转为死信；不填则为 ruleengine.retry_attempts"),
               range=(1, 1000)),
         Param("dead_letters", order + 1, "number", Text("Dead Letters", "死信数"),
               Text("How many dead letters are kept, to be inspected and sent again; 0: none. Not set: "
-                   "ruleengine.dead_letters", "保留的死信条数；0 则不保留"), range=(0, 100_000)),
+                   "ruleengine.dead_letters", "保留的死信条数；0 则不保留，不填则为 ruleengine.dead_letters"),
+              range=(0, 100_000)),
     )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ export interface ChartProps {
   at: number[];
   series: Series[];
   format: (value: number | null | undefined) => string;
-  /** The span that is shown, Unix milliseconds; else what there is. */
+  /** The span that is shown, unix milliseconds; else what there is. */
   from?: number;
   to?: number;
   height?: number;

@@ -61,7 +61,7 @@ export function draw(element: HTMLElement, data: uPlot.AlignedData, options: Plo
   );
 }
 
-/** Move the cursor to a time, in Unix seconds, in this plot and in those beside it. */
+/** Move the cursor to a time, in unix seconds, in this plot and in those beside it. */
 export function point(plot: uPlot, at: number, sync: string | undefined): void {
   const plots = sync === undefined ? [plot] : uPlot.sync(sync).plots;
   for (const one of plots) one.setCursor({ left: one.valToPos(at, "x"), top: 1 }, true);

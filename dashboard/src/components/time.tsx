@@ -3,7 +3,7 @@ import { ahead, nodeNow } from "../clock";
 import { ago, duration, exact, moment } from "../format";
 import { texts } from "../texts/common";
 
-/** The time now by the node's clock, Unix milliseconds; a step each five seconds while the tab is seen. */
+/** The time now by the node's clock, unix milliseconds; a step each five seconds while the tab is seen. */
 export const now = signal(nodeNow());
 const step = (): void => {
   now.value = nodeNow();

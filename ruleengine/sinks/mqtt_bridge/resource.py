@@ -276,7 +276,8 @@ def _address(text: str, ssl: bool) -> tuple[Address, bool]:
 TYPE: Final = ResourceType(
     "bridge_mqtt",
     Text("MQTT Bridge", "MQTT Bridge"),
-    Text("Another MQTT broker, to forward messages to and fetch messages from", "转发到对端，或从其订阅"),
+    Text("Another MQTT broker, to forward messages to and fetch messages from",
+         "另一个 MQTT 服务器，可向其转发消息，也可从其订阅消息"),
     buffered(MqttBridge),
     (
         Param("address", 1, "string", Text("Address", "地址"),
@@ -303,7 +304,7 @@ TYPE: Final = ResourceType(
                    "将等待转发的消息保存到磁盘；off 则仅在内存中"), default="on", enum=["on", "off"]),
         Param("proto_ver", 9, "string", Text("Protocol Version", "协议版本"),
               Text("MQTT 3.1 is mqttv3, 3.1.1 mqttv4, 5.0 mqttv5: with 5.0 a message carries the number "
-                   "of brokers it has passed", "mqttv3 为 MQTT 3.1,mqttv4 为 3.1.1,mqttv5 为 5.0"),
+                   "of brokers it has passed", "mqttv3 为 MQTT 3.1，mqttv4 为 3.1.1，mqttv5 为 5.0"),
               default="mqttv4", enum=["mqttv3", "mqttv4", "mqttv5"]),
         Param("keepalive", 10, "string", Text("Keep Alive", "心跳间隔"),
               Text("The keep alive of each connection", "各连接的心跳间隔"), default="60s"),

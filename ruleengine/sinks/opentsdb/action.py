@@ -117,7 +117,7 @@ TYPE: Final = ActionType(
               Text("How many points may share a request", "一个请求最多合并的数据点数"), default=20, range=(1, 10_000)),
         Param("sync", 4, "boolean", Text("Synchronous Call", "同步调用"),
               Text("Ask the server to answer after the points are written; one point per request",
-                   "让服务器在写入完成后再应答，此时每个请求只含一个数据点"), default=False),
+                   "让服务器在写入完成后再响应，此时每个请求只含一个数据点"), default=False),
         Param("sync_timeout", 5, "number", Text("Synchronous Call Timeout", "同步调用超时"),
               Text("The time limit for that, in milliseconds; 0: no limit",
                    "同步调用的最长时间（毫秒），0 表示不限"), default=0, range=(0, 86_400_000)),

@@ -102,7 +102,7 @@ TYPE: Final = ResourceType(
         Param("connect_timeout", 4, "string", Text("Connect Timeout", "连接超时"),
               Text("Time limit for opening a connection", "建立连接的最长时间"), default="5s"),
         Param("request_timeout", 5, "string", Text("Request Timeout", "请求超时"),
-              Text("Time limit for the answer to a request", "等待应答的最长时间"), default="5s"),
+              Text("Time limit for the answer to a request", "等待响应的最长时间"), default="5s"),
         Param("pool_size", 6, "number", Text("Pool Size", "连接池大小"),
               Text("Concurrent connections", "同时使用的连接数"), default=8, range=(1, 256)),
         Param("enable_pipelining", 7, "boolean", Text("Reuse Connections", "复用连接"),

@@ -105,7 +105,7 @@ export const texts: typeof English = {
     fields: {
       kind: "客户端使用",
       certificate: "证书",
-      certificateAbout: "PEM 格式，包括客户端发送的中间证书。不需要私钥：测试不检查私钥。",
+      certificateAbout: "PEM 格式，包括客户端发送的中间证书。不需要私钥，测试不检查私钥。",
       commonName: "通用名称（CN）",
       subject: "主体（Subject）",
       namesAbout: "测试把具有该名称的证书视为有效。监听器的 tls.peer_cert_as_username 决定使用哪一个名称。",
@@ -131,7 +131,7 @@ export const texts: typeof English = {
     yes: "是",
     no: "否",
     steps: "检查步骤（按顺序）",
-    outcomes: { allow: "允许", deny: "拒绝", pass: "交由后续" },
+    outcomes: { allow: "允许", deny: "拒绝", pass: "交由下一来源" },
     columns: { authenticator: "来源", outcome: "结果", detail: "详情", setting: "配置项" },
   },
 };

@@ -71,7 +71,7 @@ export const texts: typeof English = {
     queued: "排队消息",
     dropped: "丢弃",
     awaiting: "等待 PUBREL",
-    keepalive: "心跳",
+    keepalive: "心跳间隔",
     cleanStart: "清除会话",
     expiry: "会话过期间隔",
     zone: "Zone",

@@ -66,7 +66,7 @@ export const texts: typeof English = {
     disk: (free: string, part: string) => `磁盘空间仅剩 ${free}（${part}）。请释放空间或迁移 node.data_dir：磁盘写满后，节点将停止确认消息。`,
     memory: (part: string, limit: string) => `内存已用 ${limit} 的 ${part}。请调高 limits.memory，或用 max_queued_bytes 限制队列。`,
     lag: (time: string) => `最近一分钟内事件循环停顿了 ${time}。节点负载超过单核能力，或有其他程序占用处理器。`,
-    commit: (time: string) => `最近一分钟内写盘耗时最长 ${time}，所有确认都要等待写盘。磁盘较慢或被共用。`,
+    commit: (time: string) => `最近一分钟内落盘耗时最长达 ${time}，所有确认都要等待落盘。磁盘速度慢，或被其他程序占用。`,
     drops: (rate: string, reason: string, advice: string) => `丢弃或拒绝：${rate}，主要原因是 ${reason}。${advice}`,
     advice: {
       "delivery.dropped.queue_full": "订阅者离线或处理过慢，其队列受 max_queued_messages 和 max_queued_bytes 限制。",
