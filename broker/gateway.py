@@ -157,7 +157,7 @@ class Gateway:
     challenge_bytes: int | None = None
 
     def settings_from(self, table: dict[str, object] | None) -> object:
-        """The settings that a conversation gets, of the table ``gateway`` of a listener. Raises GatewayLoadError."""
+        """Return the settings of a conversation from the table ``gateway`` of a listener. Raises GatewayLoadError."""
         if self.settings is None:
             if table:
                 raise GatewayLoadError(f"gateway {self.name} has no settings")

@@ -1,4 +1,4 @@
-"""What ``mkdocs.yml`` asks of us: the pages beside ``docs`` belong to the site, and ``docs/README.md`` gives the order.
+"""Hooks of ``mkdocs.yml``: pages outside ``docs`` belong to the site, and ``docs/README.md`` gives the order.
 
 MkDocs calls the functions ``on_...`` while it builds (``make docs``).
 """
@@ -20,9 +20,9 @@ BESIDE = {
     "dashboard/README.md": "dashboard-source.md",
     "LICENSE": "LICENSE.txt",
 }
-"""Files that pages link to, and where the site has them; the first is its start page."""
+"""Linked files outside ``docs``, and their place in the site; the first one is the start page."""
 INDEX = "documentation.md"
-"""Where the site has ``docs/README.md``."""
+"""The place of ``docs/README.md`` in the site."""
 LISTED = {"decisions": "Decisions"}
 """Directories whose pages are listed by their headings."""
 
@@ -61,12 +61,12 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
 
 
 def without_empty_heads(html: str) -> str:
-    """Markdown wants a row of headings before each table; where it says nothing the site has none."""
+    """Remove empty header rows: Markdown requires a header row before each table."""
     return _HEAD.sub(lambda head: head[0] if re.sub(r"<[^>]*>|\s", "", head[0]) else "", html)
 
 
 def navigation(index: str) -> Nav:
-    """The sections of ``docs/README.md`` with the pages of their tables, and with those named below a table."""
+    """Return the sections of ``docs/README.md`` with the pages in their tables, and those named below a table."""
     found: Nav = [{"Taipan": "index.md"}, {"Documentation": INDEX}]
     for section in index.split("\n## ")[1:]:
         title, _, body = section.partition("\n")
@@ -100,7 +100,7 @@ def contents(directory: str, title: str) -> str:
 
 
 def with_links_of_site(markdown: str, place: str) -> str:
-    """The same page with links as the site has its files. ``place``: the page's own, in the site."""
+    """Return the page with links to the files of the site. ``place``: the page's own, in the site."""
     for links in (_LINK, _IMAGE):
         markdown = links.sub(lambda found: found[1] + _relative(found[2], place) + found[3], markdown)
     return markdown
@@ -113,7 +113,7 @@ def _relative(link: str, place: str) -> str:
 
 
 def of_site(link: str, place: str) -> str:
-    """Where the site has what the page at ``place`` links to."""
+    """Return the place in the site of a link from the page at ``place``."""
     beside = {own: file for file, own in BESIDE.items()} | {INDEX: "docs/README.md"}
     source = beside.get(place, f"docs/{place}")
     target = posixpath.normpath(posixpath.join(posixpath.dirname(source), link))

@@ -19,7 +19,7 @@ _ASK: Final = "import ensurepip, sys, venv; print('%d.%d.%d' % sys.version_info[
 
 
 def candidates(minor: str, home: Path) -> Iterator[str]:
-    """Files that may be a Python of this minor version, the likeliest first."""
+    """Return files that may be a Python of this minor version, the likeliest first."""
     for directory in (None, "/usr/local/bin", "/usr/bin"):
         found = shutil.which(f"python{minor}", path=directory)
         if found is not None:
@@ -30,7 +30,8 @@ def candidates(minor: str, home: Path) -> Iterator[str]:
 
 
 def version(python: str) -> tuple[int, ...]:
-    """Of an interpreter that can make environments; empty: this one cannot, or is a shim of none."""
+    """Return the version of an interpreter that can create environments; empty: it cannot, or it is a shim without a
+    target."""
     try:
         told = subprocess.run([python, "-I", "-c", _ASK], capture_output=True, text=True)
     except OSError:
@@ -39,7 +40,7 @@ def version(python: str) -> tuple[int, ...]:
 
 
 def installed(home: Path) -> dict[str, str]:
-    """Minor version to interpreter."""
+    """Return the interpreters by minor version."""
     found = {}
     for minor in MINORS:
         there = {python: version(python) for python in candidates(minor, home)}
@@ -50,7 +51,7 @@ def installed(home: Path) -> dict[str, str]:
 
 
 def environment(minor: str, python: str) -> Path | None:
-    """The interpreter of its environment, made where it is not there; None: it could not be made."""
+    """Return the interpreter of its environment, which is created if it does not exist; None: it cannot be created."""
     home = PLACE / minor
     own, stamp = home / "bin" / "python", home / ".installed"
     facts = f"{python} {(ROOT / 'pyproject.toml').read_text('utf-8')}"
@@ -64,7 +65,7 @@ def environment(minor: str, python: str) -> Path | None:
 
 
 def run(words: list[str]) -> int:
-    """Run them one after the other, and say of each what came of it. Returns the exit status."""
+    """Run the tests on each interpreter in turn, and print the result of each. Return the exit status."""
     pythons = installed(Path.home())
     outcomes = {}
     for minor in MINORS:

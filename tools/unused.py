@@ -1,6 +1,7 @@
-"""``make unused``: what nothing in the packages uses, found by vulture. What only tests call is unused too.
+"""``make unused``: unused names in the packages, found by vulture.
 
-A name is excused in ``EXCUSED`` with the reason; an excuse that is no longer needed is a finding as well.
+Names that only tests use are unused, too. ``EXCUSED`` lists exceptions with their reasons; an exception that is no
+longer needed is a finding as well.
 """
 
 import ast
@@ -15,11 +16,11 @@ from vulture import Vulture
 ROOT = Path(__file__).resolve().parents[1]
 PATHS = ("broker", "ruleengine", "management", "taipan")
 REGISTERED = ["@register", "@commands.add", "@routes.*", "@root_routes.*"]
-"""Decorators that put a function into a table: SQL functions, commands of taipan-ctl, endpoints."""
+"""Decorators that register a function in a table: SQL functions, commands of taipan-ctl, endpoints."""
 COUNTERS = ["packets_*", "messages_*", "client_auth_*", "client_acl_*", "bytes_*", "rules_matched", "actions_*"]
-"""Names of counters: what adds to them is no use, and all are read together, by ``Metrics.snapshot``."""
+"""Names of counters: adding to them is not a use, and ``Metrics.snapshot`` reads them all."""
 PUBLIC = "taipan/"
-"""What stands here is for programs of others; what it calls is used."""
+"""Names for other programs; what they call is used."""
 ANSWERS = ("management/", "ruleengine/records.py", "broker/cluster/wire.py", "broker/cluster/session_transfer.py")
 EXCUSED = {
     "broker/access/jwt/keys.py": ("named in a type that is given as text", "AllowedPublicKeys"),
@@ -62,14 +63,14 @@ class Finding(NamedTuple):
 
 
 def struct_fields(file: Path) -> set[int]:
-    """The lines of fields of structs, which msgspec reads and writes by itself."""
+    """Return the lines of struct fields, which msgspec reads and writes automatically."""
     tree = ast.parse(file.read_text(encoding="utf-8"))
     structs = [each for each in ast.walk(tree) if isinstance(each, ast.ClassDef) and any(map(_is_struct, each.bases))]
     return {field.lineno for struct in structs for field in struct.body if isinstance(field, ast.AnnAssign)}
 
 
 def named_by_text(root: Path) -> list[str]:
-    """What declarations of access sources and entry points name as ``module:name``."""
+    """Return the names in declarations of access sources and in entry points, such as ``module:name``."""
     files = [*sorted((root / "broker" / "access").glob("*/declaration.py")), root / "pyproject.toml"]
     files = [file for file in files if file.exists()]
     return [name for file in files for name in NAMED.findall(file.read_text(encoding="utf-8"))]
@@ -80,8 +81,8 @@ def _is_struct(base: ast.expr) -> bool:
 
 
 def unused(root: Path, paths: tuple[str, ...]) -> list[Finding]:
-    """By file and line. Fields of the structs of ``ANSWERS`` are used: they are bodies and answers of the API, or go
-    from node to node."""
+    """Return unused names by file and line. Fields of the structs of ``ANSWERS`` are used: they are bodies and answers
+    of the API, or go from node to node."""
     vulture = Vulture(ignore_names=[*COUNTERS, *named_by_text(root)], ignore_decorators=REGISTERED)
     vulture.scavenge([str(root / path) for path in paths])
     found = []
@@ -96,7 +97,7 @@ def unused(root: Path, paths: tuple[str, ...]) -> list[Finding]:
 
 
 def faults(findings: list[Finding], excused: dict[str, tuple[str, str]] = EXCUSED) -> list[str]:
-    """What is unused without an excuse, and excuses that nothing needs."""
+    """Return unused names without an exception, and exceptions that are not needed."""
     names = defaultdict(set)
     lines = []
     for each in findings:

@@ -87,11 +87,11 @@ class RemoteStatus:
         self.decisions[decision] += 1
 
     def replied(self) -> None:
-        """A question was not answered, by something that is there."""
+        """Count a reply without an answer to the question: the source is reachable."""
         self._missed = 0
 
     def missed(self, reason: str, detail: str) -> None:
-        """A question had no answer."""
+        """Count a question without a reply."""
         self._missed += 1
         if self.breaker == CLOSED and self._missed >= BREAKER_FAILURES:
             self.breaker = OPEN

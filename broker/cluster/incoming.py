@@ -45,8 +45,8 @@ class HandoverRow(msgspec.Struct, array_like=True, frozen=True):
 
 
 class DoubtRow(msgspec.Struct, array_like=True, frozen=True):
-    """Row of table ``handover_doubts``, by Client Identifier: as ``Prepared.doubts``, of nodes that a session which is
-    here was at before the node that it has come from."""
+    """A row of the table ``handover_doubts``, by Client Identifier: the doubts of ``Prepared.doubts``, for a session
+    that is here, from nodes that had it before the node it arrived from."""
 
     messages: dict[str, list[tuple[int, str]]]
 

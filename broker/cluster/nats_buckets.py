@@ -205,7 +205,7 @@ class NatsBuckets:
             self._deletions.popleft()
 
     async def _not_yet(self, connection: NatsConnection, error: Exception, waited: float) -> None:
-        """The buckets could not be created: wait a moment, unless they can never be."""
+        """Handle buckets that could not be created: wait a moment, or raise if a later attempt cannot succeed."""
         refused = refusal(connection, self._settings, error)
         if refused is not None:
             raise refused

@@ -545,7 +545,7 @@ class ClusterRoutes:
     # ------------------------------------------------------------------- reached
 
     async def _reached(self, node: str, argument: bytes) -> bytes:
-        """Answer another node when this one routes by that node's change of a filter."""
+        """Answer another node that has changed a filter, as soon as this node routes by the change."""
         revision = int(argument)
         if not await self.reached(revision):
             raise CallFailed(f"revision {revision} of the routes is not reached")

@@ -54,8 +54,8 @@ TOPIC = b"bt"
 
 
 class TurnProbe:
-    """Processor time of the loop's thread between two looks, which come every millisecond or as soon as the loop lets
-    them: at most so long a stretch held the loop. Unlike the lag it does not see what else the machine does."""
+    """Measures the processor time of the loop's thread between two samples, a millisecond or more apart: an upper limit
+    of how long one callback held the loop. Unlike the lag, it is independent of other programs on the machine."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -75,7 +75,7 @@ class TurnProbe:
 
 
 def fill(directory: Path, sessions: int, filters: int) -> None:
-    """Write a store with these sessions, their clients away."""
+    """Write a store with these sessions, whose clients are offline."""
     log = SqliteLog(directory / FILE)
     log.open()
     waiting: list[bytes] = []
@@ -103,7 +103,7 @@ def fill(directory: Path, sessions: int, filters: int) -> None:
 
 
 def run_node(directory: str, pipe: Connection, core: int | None) -> None:
-    """Serve until the pipe says so; to each other word answer with the lag since the last one."""
+    """Serve until the pipe ends it; answer every other word with the lag since the last one."""
     pin(core)
     uvloop.run(_node(directory, pipe))
 
@@ -153,7 +153,7 @@ async def _node(directory: str, pipe: Connection) -> None:
 
 
 def run_traffic(port: int, rate: int, pipe: Connection, core: int | None) -> None:
-    """Publish at this rate all the time; answer each word with the latencies in seconds since the last one."""
+    """Publish at this rate; answer each word with the latencies since the last one, in seconds."""
     pin(core)
     uvloop.run(_traffic(port, rate, pipe))
 
@@ -213,7 +213,7 @@ async def _traffic(port: int, rate: int, pipe: Connection) -> None:
 
 
 class Caller:
-    """Asks over one connection that stays."""
+    """Sends requests over one connection that stays open."""
 
     def __init__(self, port: int) -> None:
         self._http = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
@@ -223,7 +223,7 @@ class Caller:
         self.octets = 0
 
     def seconds(self, path: str, **query: Any) -> float:
-        """How long the whole answer took."""
+        """Return how long the whole answer took."""
         begun = time.perf_counter()
         self._http.request("GET", f"/api/v4{path}?{urlencode(query)}", headers=self._headers)
         response = self._http.getresponse()
@@ -239,12 +239,12 @@ class Caller:
 
 
 def part(values: list[float], share: float) -> float:
-    """A percentile, in milliseconds."""
+    """Return a percentile in milliseconds."""
     return sorted(values)[round((len(values) - 1) * share)] * 1000 if values else float("nan")
 
 
 def answer_of(pipe: Connection) -> Any:
-    """What the other process says, which must not take long."""
+    """Return the answer of the other process, which has a time limit."""
     if not pipe.poll(PATIENCE):
         raise RuntimeError("node or traffic does not answer")
     return pipe.recv()

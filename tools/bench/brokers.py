@@ -1,4 +1,4 @@
-"""Starts a broker for a measurement, fresh, pinned to a core, on free loopback ports, and takes it down again."""
+"""Starts a new broker process for a measurement, pinned to a core, on free loopback ports, and stops it afterwards."""
 
 import contextlib
 import datetime
@@ -30,23 +30,23 @@ STOP_TIMEOUT = 10.0
 
 
 class BrokerError(Exception):
-    """The broker did not come up, or went away; the text ends with what it said last."""
+    """The broker did not start, or ended; the text ends with its last output."""
 
 
 def raise_file_limit() -> int:
-    """As many open files as the system lets this process (and its children) have."""
+    """Raise the limit of open files to the maximum for this process and its children."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard
 
 
 def pinned(core: int | None) -> list[str]:
-    """The prefix that keeps a command on one core; empty where there is nothing to choose."""
+    """Return the prefix that keeps a command on one core; empty if there is no choice."""
     return ["taskset", "-c", str(core)] if core is not None else []
 
 
 def installed() -> dict[str, str]:
-    """Name -> version of the brokers that can be started here."""
+    """Return the versions of the brokers that can be started here, by name."""
     found = {"taipan": _taipan_version()}
     for name, peer in PEERS.items():
         number = peer.version()
@@ -64,10 +64,10 @@ def running(
     nodelay: bool = False,
     transport: str = "tcp",
 ) -> Iterator[tuple[int, int]]:
-    """(port, pid) of a broker that serves for as long as the block lasts.
+    """Run a broker during the block; yield its port and pid.
 
     ``settings`` are Taipan's ``--set``; ``persistence`` and ``nodelay`` are for the others, whose defaults differ.
-    ``transport``: tcp, ws (path ``/mqtt``) or ssl, with a certificate of its own making.
+    ``transport``: tcp, ws (path ``/mqtt``) or ssl, with a new certificate.
     """
     with tempfile.TemporaryDirectory(prefix="taipan-bench-", ignore_cleanup_errors=True) as directory:
         port = free_port()
@@ -108,7 +108,7 @@ def running(
 
 
 def _taipan_command(wanted: Wanted, settings: tuple[str, ...]) -> list[str]:
-    """The shipped configuration, on other ports; its first listener serves as wanted."""
+    """Return the command for the shipped configuration on other ports, with the requested first listener."""
     config = tomllib.loads(CONFIG.read_text(encoding="utf-8"))
     moved = [
         f"node.data_dir={wanted.directory / 'data'}",
@@ -127,7 +127,7 @@ def _taipan_command(wanted: Wanted, settings: tuple[str, ...]) -> list[str]:
 
 
 def _certificate(directory: Path) -> tuple[Path, Path]:
-    """A self-signed certificate for 127.0.0.1 and its key (P-256), good for a day, in files."""
+    """Write a self-signed certificate for 127.0.0.1 and its key (P-256), valid for a day."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
     now = datetime.datetime.now(datetime.UTC)
@@ -151,7 +151,7 @@ def _certificate(directory: Path) -> tuple[Path, Path]:
 
 
 def _await_ready(process: subprocess.Popen[bytes], log: Path) -> None:
-    """Reads stdout up to the line that begins ``taipan ready``."""
+    """Read stdout up to the line that begins with ``taipan ready``."""
     assert process.stdout is not None
     deadline = time.monotonic() + START_TIMEOUT
     seen = b""

@@ -46,7 +46,7 @@ QUEUED = 1000
 
 
 def processor_time(pid: int) -> float:
-    """Seconds that a process has run, all threads that it has; 0: there is none."""
+    """Return the processor time of all threads of a process in seconds; 0: it does not exist."""
     if not pid:
         return 0.0
     nanoseconds = 0
@@ -57,7 +57,7 @@ def processor_time(pid: int) -> float:
 
 
 class Nodes:
-    """A NATS server and nodes. ``port`` and ``pid`` are lists, a node each; ``nats`` is the server's process id."""
+    """A NATS server and nodes. ``port`` and ``pid`` have an entry for each node; ``nats`` is the server's pid."""
 
     def __init__(self, directory: Path, count: int, level: str, share_port: bool, clustered: bool) -> None:
         self.directory = directory
@@ -139,7 +139,7 @@ enabled = false
 
 @contextlib.contextmanager
 def nodes(count: int, level: str = "memory", share_port: bool = False, clustered: bool = True) -> Iterator[Nodes]:
-    """So many nodes for as long as the block lasts."""
+    """Run this number of nodes during the block."""
     with tempfile.TemporaryDirectory(prefix="taipan-bench-cluster-", ignore_cleanup_errors=True) as directory:
         running = Nodes(Path(directory), count, level, share_port, clustered)
         try:
@@ -159,7 +159,7 @@ def _until_open(port: int) -> None:
 
 
 def load(mode: str, port: int, duration: str, **options: object) -> dict[str, Any]:
-    """A run of the load generator."""
+    """Run the load generator."""
     arguments = [item for name, value in options.items() for item in (f"--{name}", str(value))]
     command = [str(LOADGEN / "loadgen"), mode, "--port", str(port), "--duration", duration, *arguments]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=180, check=True)
@@ -170,7 +170,8 @@ def load(mode: str, port: int, duration: str, **options: object) -> dict[str, An
 def work(
     running: Nodes, publisher: int, subscriber: int, pairs: int, qos: int, duration: str
 ) -> tuple[float, float, int]:
-    """Processor time a message, in microseconds: of the nodes, and of the NATS server; messages lost."""
+    """Return the processor time per message in microseconds, of the nodes and of the NATS server, and the lost
+    messages."""
     pids = sorted({running.pid[publisher], running.pid[subscriber]})
     options: dict[str, object] = {"subport": running.port[subscriber], "outstanding": 2000}
     if qos:
@@ -190,7 +191,7 @@ def work(
 def counted(
     pids: list[int], port: int, duration: str, count: int, options: dict[str, object]
 ) -> tuple[dict[str, Any], list[float]]:
-    """So many messages of each publisher, and what processes took for all but the first ones."""
+    """Send this number of messages from each publisher; return the processor time for all but the first ones."""
     spent = []
     for messages in (1, count):
         before = [processor_time(pid) for pid in pids]
@@ -251,7 +252,8 @@ def latency(rounds: int, duration: str) -> list[str]:
 
 
 def routes(rounds: int, duration: str) -> list[str]:
-    """A publisher sends to a topic of its own each 2 ms; the subscriber notes when the first one comes after SUBACK."""
+    """Measure the time until a route applies: a publisher sends to a new topic every 2 ms, and the subscriber records
+    when the first message arrives after SUBACK."""
     waits: list[float] = []
     with nodes(2) as running:
         publisher = connected(running.port[0], "publisher")
@@ -285,7 +287,7 @@ def routes(rounds: int, duration: str) -> list[str]:
 
 
 def takeover(rounds: int, duration: str) -> list[str]:
-    """A session with 1,000 messages moves: CONNECT until CONNACK, and until the last message is there."""
+    """Move a session with 1,000 messages; return the time from CONNECT to CONNACK, and to the last message."""
     answers: list[float] = []
     complete: list[float] = []
     with nodes(2, "disk") as running:
@@ -321,7 +323,7 @@ def takeover(rounds: int, duration: str) -> list[str]:
 
 
 def _publish(port: int, topic: str, count: int) -> None:
-    """With QoS 1, and wait for the last PUBACK."""
+    """Publish with QoS 1, and wait for the last PUBACK."""
     name = topic.encode()
     with connected(port, "filler") as client:
         for first in range(1, count + 1, 100):
@@ -334,7 +336,7 @@ def _publish(port: int, topic: str, count: int) -> None:
 
 
 def _take(client: socket.socket, count: int) -> None:
-    """So many PUBLISH packets of QoS 1, acknowledged."""
+    """Receive this number of QoS 1 messages, and acknowledge them."""
     data = b""
     while count:
         data += client.recv(65536)
@@ -349,8 +351,8 @@ def _take(client: socket.socket, count: int) -> None:
 
 
 async def _reconnecting(ports: list[int], count: int, clean: bool, kill: Callable[[], Awaitable[None]]) -> float:
-    """Clients at the first port, whose node ``kill`` ends: seconds until all have a CONNACK from behind another one.
-    ``clean``: their sessions end with the connection."""
+    """Connect clients to the first port, end its node with ``kill``, and return the seconds until all have a CONNACK
+    from another node. ``clean``: their sessions end with the connection."""
     back = 0
     done = asyncio.Event()
     gate = asyncio.Semaphore(200)
@@ -474,7 +476,7 @@ def one_port(rounds: int, duration: str) -> list[str]:
                 each = int(float(duration) * 100)
                 row, spent = counted(running.pid, running.port[0], duration, each, options)
                 rates[count].append(row["delivered_per_s"])
-                # What the nodes would carry with a core each: messages by the time of the busiest of them.
+                # The rate of the nodes with a core each: messages by the time of the busiest node.
                 per_cpu[count].append((row["delivered"] - 500) / max(max(spent), 0.01))
     ratio = statistics.median(per_cpu[2]) / statistics.median(per_cpu[1])
     return [

@@ -1,7 +1,7 @@
-"""What ``make compile`` is worth: Taipan interpreted, compiled, and Mosquitto, interleaved; ``make bench-compiled``.
+"""The gain from ``make compile``: Taipan interpreted, compiled, and Mosquitto, interleaved;
 
-``ONLY``, ``ROUNDS`` (3) and ``DUR`` (2, seconds) as for ``make bench``. Writes its section of ``docs/performance.md``
-where no run was faulty.
+``make bench-compiled``. ``ONLY``, ``ROUNDS`` (3) and ``DUR`` (2, seconds) as for ``make bench``. Writes its section of
+``docs/performance.md`` if no run had a fault.
 """
 
 import os
@@ -23,14 +23,14 @@ WAYS = {INTERPRETED: ("taipan", NO), COMPILED: ("taipan", str(BUILT)), "mosquitt
 
 
 def one(way: str, scenario: str, duration: str, cores: tuple[int | None, int | None]) -> Row:
-    """One run; the node inherits which modules to take."""
+    """Run once; the node inherits the choice of modules from the environment."""
     broker, directory = WAYS[way]
     os.environ[VARIABLE] = directory
     return measure(broker, scenario, duration, cores)
 
 
 def line(scenario: str, rows: dict[str, list[Row]]) -> str:
-    """Medians with their range, and the ratios of compiled to interpreted and of compiled to Mosquitto."""
+    """Return medians with their range, and the ratios of compiled to interpreted and of compiled to Mosquitto."""
     path = SCENARIOS[scenario].figures[0].path
     values = {way: [figure(row, path) for row in each] for way, each in rows.items()}
     middle = {way: statistics.median(each) for way, each in values.items()}

@@ -75,7 +75,7 @@ CHANGE: Final = """async (act) => {
 
 
 def fill_history(data_dir: Path) -> None:
-    """An hour of seconds and a day of minutes."""
+    """Write a history of an hour by seconds and a day by minutes."""
     file = RingFile(data_dir / "taipan.history", (SECONDS, MINUTES))
     file.open()
     now = int(time.time())
@@ -189,7 +189,7 @@ class Measuring:
             print(f"| {'open' if is_open else 'closed'} | {used:.1f} | {text} | {statistics.median(late):.2f} |")
 
     def _ask(self) -> list[float]:
-        """Latencies since the last time."""
+        """Return the latencies since the last call."""
         self.traffic.send("latencies")
         latencies: list[float] = answer_of(self.traffic)
         return latencies

@@ -36,7 +36,7 @@ LOADS: Final = {
     ),
 }
 ANSWER_GOAL: Final = 50.0
-"""Milliseconds, p99."""
+"""The goal for p99, in milliseconds."""
 LAG_GOAL: Final = 10.0
 PAUSE: Final = 0.01
 APP, SECRET = "bench", "fairness-bench"
@@ -44,7 +44,8 @@ _LAG = re.compile(r'^taipan_loop_lag_seconds\{of="(\w+)"\} (\S+)$', re.MULTILINE
 
 
 class Fair(NamedTuple):
-    """Milliseconds. ``answers`` are sorted; ``lag`` has p50, p99, max, peak; ``delivered`` is messages a second."""
+    """One measurement, in milliseconds. ``answers`` are sorted; ``lag`` has p50, p99, max, peak; ``delivered`` is
+    messages per second."""
 
     answers: list[float]
     lag: dict[str, float]
@@ -52,7 +53,7 @@ class Fair(NamedTuple):
 
 
 class Caller:
-    """Asks the management server over one connection."""
+    """Sends requests to the management server over one connection."""
 
     def __init__(self, port: int) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
@@ -67,7 +68,7 @@ class Caller:
         return body
 
     def lag(self) -> dict[str, float]:
-        """What the node says of its loop, in milliseconds."""
+        """Return the loop's lag as the node reports it, in milliseconds."""
         found = {key: float(value) * 1000 for key, value in _LAG.findall(self.ask("/metrics").decode())}
         if not found:
             raise BrokerError("the node does not tell its loop's lag")
@@ -75,7 +76,7 @@ class Caller:
 
 
 def measure(load: tuple[str, ...], seconds: float, cores: tuple[int | None, int | None]) -> Fair:
-    """Load a fresh node for ``seconds``; an empty ``load`` means none."""
+    """Apply a load to a new node for ``seconds``; an empty ``load`` means none."""
     management = free_port()
     settings = (
         f"management.bind=127.0.0.1:{management}",
@@ -119,7 +120,7 @@ def _asked(caller: Caller, driver: "subprocess.Popen[bytes] | None", seconds: fl
 
 
 def line(name: str, fair: Fair) -> str:
-    """A row of the table."""
+    """Return a row of the table."""
     answers, lag = fair.answers, fair.lag
     who = LOADS[name][0] if name == "idle" else f"{name}: {LOADS[name][0]}"
     return (

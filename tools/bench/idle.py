@@ -1,6 +1,7 @@
-"""What an idle connection costs: opens CONNS (10,000) of them and prints the growth of the broker's resident memory.
+"""The cost of an idle connection: opens CONNS (10,000) connections and prints the growth of the broker's resident
+memory.
 
-``python -m tools.bench.idle [taipan|mosquitto]``. Bounded by the limit of open files (``ulimit -Hn``).
+``python -m tools.bench.idle [taipan|mosquitto]``. The limit of open files (``ulimit -Hn``) limits the number.
 """
 
 import json

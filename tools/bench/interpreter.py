@@ -1,8 +1,8 @@
-"""The Python that measured nodes run on: one that was built to be quick, where one is at hand.
+"""The Python that measured nodes run on: one built for speed, if it is installed.
 
-CPython built with profile-guided optimisation is up to a third quicker than the same one without. Distributions build
-theirs with it; version managers often do not. What is taken has the same minor version, so that it runs the packages of
-``.venv``. ``NODE_PYTHON=FILE`` names another one; ``NODE_PYTHON=own``: that of ``.venv``.
+CPython built with profile-guided optimisation is up to a third faster. Distributions build theirs with it; version
+managers often do not. The chosen interpreter has the same minor version, so that it runs the packages of ``.venv``.
+``NODE_PYTHON=FILE`` selects another one; ``NODE_PYTHON=own``: that of ``.venv``.
 """
 
 import json
@@ -29,16 +29,16 @@ print(json.dumps({
 
 
 def how_built(prefix: str, settings: str) -> str:
-    """How an interpreter was built that is installed below ``prefix``, by the settings it was built with."""
+    """Return how the interpreter below ``prefix`` was built, according to its build settings."""
     if "--enable-optimizations" in settings or "-fprofile-use" in settings:
         return OPTIMISED
-    # Debian's says nothing of it: what it tells are the settings of the shared library, not of its python3.
+    # Debian's does not say: its settings are those of the shared library, not of its python3.
     return OF_DISTRIBUTION if prefix == "/usr" else PLAIN
 
 
 @cache
 def _facts(python: str) -> dict[str, str]:
-    """What an interpreter says of itself; empty: it does not run."""
+    """Return the facts that an interpreter reports about itself; empty: it does not run."""
     try:
         told = subprocess.run([python, "-I", "-c", _FACTS], capture_output=True, text=True, check=True, timeout=20)
         facts: dict[str, str] = json.loads(told.stdout)
@@ -48,13 +48,13 @@ def _facts(python: str) -> dict[str, str]:
 
 
 def built(python: str) -> str:
-    """How this interpreter was built; empty: it does not run."""
+    """Return how this interpreter was built; empty: it does not run."""
     facts = _facts(python)
     return how_built(facts["prefix"], facts["settings"]) if facts else ""
 
 
 def node_python() -> str:
-    """The interpreter of a measured node."""
+    """Return the interpreter of a measured node."""
     asked = os.environ.get("NODE_PYTHON", "")
     if asked:
         return sys.executable if asked == "own" else asked
@@ -67,7 +67,7 @@ def node_python() -> str:
 
 
 def node_command(*arguments: str) -> list[str]:
-    """The command ``taipan`` on that interpreter, with the packages of this one. Its directory is the root."""
+    """Return the command ``taipan`` for that interpreter, with the packages of this one. Its directory is the root."""
     start = "from taipan.management.node import main; sys.exit(main())"
     if node_python() == sys.executable:
         return [sys.executable, "-c", f"import sys; {start}", *arguments]
@@ -77,13 +77,13 @@ def node_command(*arguments: str) -> list[str]:
 
 
 def described() -> str:
-    """Its version and how it was built."""
+    """Return its version and how it was built."""
     python = node_python()
     return f"{_facts(python).get('python', python)} ({built(python)})"
 
 
 def main() -> int:
-    """Says in one line where a quicker one of the same version is at hand than the one that runs this."""
+    """Print a line if a faster interpreter of the same version is installed than the one that runs this."""
     other = node_python()
     if built(sys.executable) == PLAIN and other != sys.executable:
         print(

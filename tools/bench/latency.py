@@ -30,7 +30,7 @@ _CONNACK = bytes.fromhex("20020000")
 
 
 def connected(port: int, client_id: str, clean: bool = True) -> socket.socket:
-    """A 3.1.1 client that was let in."""
+    """Connect a 3.1.1 client, and wait until the node accepts it."""
     client = socket.create_connection(("127.0.0.1", port), TIMEOUT)
     client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     name = client_id.encode()
@@ -43,7 +43,7 @@ def connected(port: int, client_id: str, clean: bool = True) -> socket.socket:
 
 
 def exactly(client: socket.socket, size: int) -> bytes:
-    """The next bytes from the node."""
+    """Return this number of bytes from the node."""
     data = b""
     while len(data) < size:
         piece = client.recv(size - len(data))
@@ -54,7 +54,7 @@ def exactly(client: socket.socket, size: int) -> bytes:
 
 
 def subscribe(client: socket.socket, filter: str, qos: int) -> None:
-    """Waits for SUBACK."""
+    """Subscribe, and wait for SUBACK."""
     name = filter.encode()
     body = b"\0\x01" + len(name).to_bytes(2, "big") + name + bytes((qos,))
     client.sendall(b"\x82" + bytes((len(body),)) + body)
@@ -81,7 +81,7 @@ def _flood(port: int, received: "multiprocessing.sharedctypes.Synchronized[int]"
 
 @contextlib.contextmanager
 def flooding(port: int) -> Iterator["multiprocessing.sharedctypes.Synchronized[int]"]:
-    """A process that floods the node for as long as the block lasts; the number counts octets that came through."""
+    """Run a process that floods the node during the block; yield the counter of delivered bytes."""
     context = multiprocessing.get_context("spawn")
     received = context.Value("q", 0)
     process = context.Process(target=_flood, args=(port, received), daemon=True)
@@ -100,7 +100,7 @@ def flooding(port: int) -> Iterator["multiprocessing.sharedctypes.Synchronized[i
 
 @contextlib.contextmanager
 def publishing(port: int) -> Iterator[socket.socket]:
-    """A publisher to ``kept/0``, for which a persistent session that is away has a subscription of QoS 1."""
+    """Yield a publisher to ``kept/0``, to which a persistent, offline session has subscribed with QoS 1."""
     with connected(port, "away", clean=False) as away:
         subscribe(away, "kept/0", 1)
     with connected(port, "publisher") as publisher:
@@ -108,7 +108,7 @@ def publishing(port: int) -> Iterator[socket.socket]:
 
 
 def latencies(publisher: socket.socket, seconds: float) -> list[float]:
-    """Milliseconds from PUBLISH to PUBACK, one after the other for ``seconds``; sorted."""
+    """Return the milliseconds from PUBLISH to PUBACK, one message after another for ``seconds``; sorted."""
     found = []
     packet_id = 0
     until = time.perf_counter() + seconds
@@ -124,7 +124,7 @@ def latencies(publisher: socket.socket, seconds: float) -> list[float]:
 
 
 def quantile(values: list[float], part: float) -> float:
-    """Of sorted values."""
+    """Return a quantile of sorted values."""
     return values[min(len(values) - 1, int(len(values) * part))]
 
 

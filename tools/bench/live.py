@@ -25,7 +25,7 @@ STREAMS: Final = (0, 1, 10, 100)
 
 
 class Readers:
-    """So many streams, read by one thread each."""
+    """A number of streams, each read by its own thread."""
 
     def __init__(self, port: int, count: int, query: str) -> None:
         credentials = b64encode(f"{APP}:{SECRET}".encode()).decode()
@@ -47,7 +47,7 @@ class Readers:
 
 
 def processor_time(process: int) -> float:
-    """Seconds that all threads of a process have run."""
+    """Return the processor time of all threads of a process, in seconds."""
     tasks = Path(f"/proc/{process}/task").glob("*/schedstat")
     return sum(int(each.read_text().split()[0]) for each in tasks) / 1e9
 

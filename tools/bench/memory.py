@@ -1,8 +1,8 @@
-"""What one more of each thing takes in memory.
+"""The memory of one more of each kind of object.
 
-``python -m tools.bench.memory`` (``COUNT=20000``) writes its section of ``docs/performance.md``. Counted by
-``tracemalloc``: what Python has allocated for them, their names included; the allocator's own reserve, some percent,
-comes on top. At durability level ``memory``, without sockets.
+``python -m tools.bench.memory`` (``COUNT=20000``) writes its section of ``docs/performance.md``. ``tracemalloc`` counts
+what Python has allocated, including names; the allocator's own reserve, some percent, is not included. At durability
+level ``memory``, without sockets.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from tools.bench.results import commit
 PAYLOAD: Final = 64
 
 Fill = Callable[[int], object]
-"""Makes so many, and returns what keeps them alive."""
+"""Creates this number of objects, and returns what keeps them alive."""
 
 
 def _subscriptions(filter: str) -> Fill:
@@ -69,7 +69,7 @@ def _retained(count: int) -> object:
 
 
 def _queued(count: int) -> object:
-    """Each for one session alone, with a body of its own."""
+    """Queue messages for one session each, with a payload of their own."""
     node = FakeNode({"max_queued_messages": 0})
     away = session(node, "away")
     node.broker.subscribe(away, Subscription(away, "#", 1))
@@ -80,7 +80,7 @@ def _queued(count: int) -> object:
 
 
 def _queued_for_many(count: int) -> object:
-    """The same messages for a hundred sessions: what the further ones take."""
+    """Queue the same messages for a hundred sessions: the cost of each further session."""
     node = FakeNode({"max_queued_messages": 0})
     for number in range(100):
         away = session(node, f"away-{number}")
@@ -154,11 +154,11 @@ THINGS: Final[tuple[tuple[str, str, Fill], ...]] = (
     ("user", "a stored user", _users),
     ("access rule", "a stored access rule, each of another user", _access_rules),
 )
-"""Name, what it is, how to make many."""
+"""Name, description, and the function that creates many."""
 
 
 def octets(fill: Fill, count: int) -> float:
-    """Of one of ``count``."""
+    """Return the bytes of one of ``count`` objects."""
     gc.collect()
     try:
         kept = fill(count)

@@ -7,7 +7,7 @@ from tools.bench.brokers import ROOT
 
 PAGE = ROOT / "docs" / "performance.md"
 FIRST = ("", "What to expect", "Measuring it yourself", "Against other brokers", "How it grows", "What costs what")
-"""What a user reads, then the tables; further sections stay in the order in which they are on the page."""
+"""The sections for users, before the tables; other sections keep their order on the page."""
 WIDTH = 120
 
 
@@ -24,7 +24,7 @@ def sections(text: str) -> dict[str, str]:
 
 
 def _wrapped(line: str) -> str:
-    """A line of prose in lines of at most 120 columns; a row of a table and a picture as they are."""
+    """Wrap a line of prose at 120 columns; table rows and pictures stay unchanged."""
     if len(line) <= WIDTH or line.startswith(("|", "![", "#")):
         return line
     indent = "  " if line.startswith("- ") else ""

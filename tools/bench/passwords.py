@@ -39,7 +39,7 @@ CONNACK: Final = 0x20
 
 
 class Node:
-    """The console script on a data directory of its own."""
+    """The console script with a data directory of its own."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -71,7 +71,7 @@ secret = "{APP[1]}"
             )
 
     async def ready(self) -> None:
-        """Until the API answers, which is the last to be opened."""
+        """Wait until the API answers, which is opened last."""
         until = time.monotonic() + START
         while time.monotonic() < until:
             try:
@@ -88,13 +88,13 @@ secret = "{APP[1]}"
             await self.process.wait()
 
     def processor_seconds(self) -> float:
-        """What the process has used since it started, on all processors."""
+        """Return the processor time of the process since its start, on all processors."""
         assert self.process is not None
         fields = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     async def post(self, users: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], float]:
-        """POST /auth_user, and how long it took."""
+        """Send POST /auth_user; return the time that it took."""
         url = f"http://127.0.0.1:{self.api_port}/api/v4/auth_user"
         timeout = aiohttp.ClientTimeout(total=3600)
         headers = {"Authorization": "Basic " + base64.b64encode(":".join(APP).encode()).decode()}
@@ -119,7 +119,7 @@ async def running() -> AsyncIterator[Node]:
 
 
 class Crowd:
-    """Clients that are connected, lose their node, and come back: what they were told, and when each was in."""
+    """Clients that connect, lose their node, and reconnect: the answers to them, and when each was accepted."""
 
     def __init__(self, node: Node, secrets: dict[str, str], patience: float) -> None:
         self.node = node
@@ -131,7 +131,7 @@ class Crowd:
         self._arriving = asyncio.Semaphore(100)
 
     async def come(self) -> float:
-        """All at once; seconds until the last one is in."""
+        """Connect all clients at once; return the seconds until the last one is accepted."""
         begun = time.perf_counter()
         self.back.clear()
         self.told.clear()
@@ -149,7 +149,7 @@ class Crowd:
             await asyncio.sleep(0.5 + random.random())
 
     async def _try(self, packet: bytes) -> str:
-        # Few at a time: who has connected has its CONNECT sent, as it would be by a machine of its own.
+        # Few at a time: each connected client sends its CONNECT, as it would from a machine of its own.
         async with self._arriving:
             try:
                 reader, writer = await asyncio.open_connection("127.0.0.1", self.node.port)
@@ -177,7 +177,7 @@ class Crowd:
 
 
 async def storm(node: Node, secrets: dict[str, str], patience: float) -> str:
-    """All of them connected, the node restarted; how they came back."""
+    """Connect all clients and restart the node; return how they reconnect."""
     crowd = Crowd(node, secrets, patience)
     await crowd.come()
     await node.stop()
@@ -199,7 +199,7 @@ async def storm(node: Node, secrets: dict[str, str], patience: float) -> str:
 
 
 def seconds_of_a_hash() -> float:
-    """Of processor time."""
+    """Return the processor time of one hash."""
     begun = time.process_time()
     for _ in range(5):
         ScryptHash.create(b"secret")

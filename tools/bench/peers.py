@@ -1,7 +1,7 @@
-"""The other brokers a measurement compares with: whether each is installed here, and what starts it.
+"""The other brokers for comparison: whether each is installed, and the command that starts it.
 
-Debian has Mosquitto and NATS (``nats-server``); aedes comes by ``npm ci`` in ``tools/bench/node``; aMQTT is in the
-environment anyway. A broker that is not there is left out.
+Debian has Mosquitto and NATS (``nats-server``); ``npm ci`` in ``tools/bench/node`` installs aedes; aMQTT is in the
+environment. A broker that is not installed is left out.
 """
 
 import json
@@ -24,14 +24,15 @@ AMQTT = Path(sys.executable).parent / "amqtt"
 
 
 class PeerError(Exception):
-    """The broker cannot be started in the wanted way; the text says why."""
+    """The broker cannot be started with these options; the text gives the reason."""
 
 
 class Wanted(NamedTuple):
-    """How a broker is to serve. ``transport``: tcp, ws or ssl; the certificate is needed for ssl only.
+    """The options of a broker.
 
-    ``other_port`` is a free one for a broker that needs two. ``persistence`` keeps sessions on disk; ``nodelay``
-    turns Nagle's algorithm off where that is not the default.
+    ``transport``: tcp, ws or ssl; only ssl requires the certificate. ``other_port`` is a free port for a broker that
+    needs two. ``persistence`` keeps sessions on disk; ``nodelay`` disables Nagle's algorithm if it is enabled by
+    default.
     """
 
     port: int
@@ -45,7 +46,7 @@ class Wanted(NamedTuple):
 
 
 class Peer(NamedTuple):
-    """``version`` is None where the broker is not installed; ``missing`` says how it would get there."""
+    """A broker. ``version`` is None if it is not installed; ``missing`` describes how to install it."""
 
     version: Callable[[], str | None]
     command: Callable[[Wanted], list[str]]
@@ -58,7 +59,7 @@ def _said(command: list[str]) -> str:
 
 
 def number(text: str) -> str | None:
-    """The first version number in what a broker says of itself."""
+    """Return the first version number in the broker's output."""
     found = re.search(r"\d+\.\d+(\.\d+)?", text)
     return found[0] if found else None
 
@@ -88,7 +89,7 @@ def _nats_version() -> str | None:
 
 
 def _nats(wanted: Wanted) -> list[str]:
-    """NATS keeps MQTT sessions in JetStream; its own port is any free one."""
+    """Return the command for NATS, which keeps MQTT sessions in JetStream; its own port is any free one."""
     if wanted.transport != "tcp":
         raise PeerError("measured over TCP only")
     store = json.dumps(str(wanted.directory / "jetstream"))

@@ -13,7 +13,7 @@ STYLE = f'role="img" font-family="sans-serif" font-size="12" fill="{INK}"'
 
 
 class Bar(NamedTuple):
-    """One figure: Taipan's ratio to Mosquitto, the others', and the ratio that is the goal (None: it has none)."""
+    """One figure: Taipan's ratio to Mosquitto, those of the others, and the goal (None: it has none)."""
 
     label: str
     ratio: float
@@ -22,7 +22,7 @@ class Bar(NamedTuple):
 
 
 def ticks(lowest: float, highest: float) -> list[float]:
-    """1, 2 and 5 times powers of ten that enclose both numbers."""
+    """Return 1, 2 and 5 times powers of ten that enclose both numbers."""
     found = [
         digit * 10.0**power
         for power in range(math.floor(math.log10(lowest)) - 1, math.ceil(math.log10(highest)) + 2)
@@ -34,9 +34,10 @@ def ticks(lowest: float, highest: float) -> list[float]:
 
 
 def draw(title: str, bars: list[Bar]) -> str:
-    """The SVG; the axis is logarithmic, so a ratio of 2 reaches as far as one of 1/2, the other way.
+    """Return the SVG.
 
-    It ends at ``LEAST`` and ``MOST``: what lies beyond is drawn at the edge.
+    The axis is logarithmic, so ratios of 2 and 1/2 are equally far from 1. It ends at ``LEAST`` and ``MOST``; values
+    outside are drawn at the edge.
     """
     values = [value for bar in bars for value in (1.0, bar.ratio, *bar.others.values(), bar.goal or 1.0) if value > 0]
     marks = ticks(max(min(values, default=1.0) * 0.95, LEAST), min(max(values, default=1.0) * 1.05, MOST))

@@ -1,7 +1,7 @@
-"""Where the processor time goes: ``make bench-profile ONLY="S10 S11"`` writes ``tools/bench/profiles/<scenario>.md``.
+"""The processor time by function: ``make bench-profile ONLY="S10 S11"`` writes ``tools/bench/profiles/<scenario>.md``.
 
-Taipan runs under the load of ``make bench``, on the same cores and compiled as there, while py-spy looks at its stacks
-200 times a second, of C functions too. What a stack costs is put down to the innermost function of ours in it.
+Taipan runs under the load of ``make bench``, on the same cores and compiled in the same way, while py-spy samples its
+stacks 200 times a second, including C functions. The cost of a stack is assigned to its innermost Taipan function.
 """
 
 import contextlib
@@ -32,16 +32,16 @@ RESTS = (
     "it) and waits up to some times too often. Only shares among functions of the same kind hold here."
 )
 OWN_FROM, INCLUSIVE_FROM, KIND_FROM = 0.007, 0.08, 0.002
-"""A function is listed from this share of the thread's work, a kind beside it from that."""
+"""The shares of the thread's work from which a function, and a kind within it, is listed."""
 
 
 class ProfileError(Exception):
-    """py-spy cannot be used here; the text says why in one line."""
+    """py-spy cannot be used here; the text gives the reason in one line."""
 
 
 @contextlib.contextmanager
 def recorded(pid: int, into: Path) -> Iterator[None]:
-    """The process's stacks of the time the block takes, in ``into``. Raises ProfileError."""
+    """Record the stacks of the process during the block, into ``into``. Raises ProfileError."""
     spy = Path(sys.executable).parent / "py-spy"
     if not spy.exists():
         raise ProfileError("py-spy is missing (`make setup` brings it)")
@@ -69,7 +69,7 @@ def recorded(pid: int, into: Path) -> Iterator[None]:
 
 
 def profile(scenario: str, duration: str) -> str:
-    """The page of a scenario. Raises ProfileError, BrokerError, SubprocessError or ValueError."""
+    """Return the page of a scenario. Raises ProfileError, BrokerError, SubprocessError or ValueError."""
     wanted, cores, ran = SCENARIOS[scenario], cores_apart(), modules()
     with tempfile.TemporaryDirectory(prefix="taipan-profile-") as directory:
         raw = Path(directory, "raw")
@@ -88,10 +88,10 @@ def profile(scenario: str, duration: str) -> str:
 
 
 def free_other_threads(pid: int) -> None:
-    """Let all threads but the loop's run on every core.
+    """Let all threads but the loop's run on every core. py-spy stops the process thread by thread.
 
-    py-spy stops the process thread by thread. One that has to wait for the loop's core to be stopped there is stopped
-    when the loop rests, and the loop would be seen resting, or in whatever takes long, far more than it does.
+    A thread that has to wait for the loop's core would be stopped only when the loop rests, so that the samples would
+    show the loop resting, or in long calls, far too often.
     """
     for thread in map(int, os.listdir(f"/proc/{pid}/task")):
         if thread != pid:
@@ -99,7 +99,7 @@ def free_other_threads(pid: int) -> None:
 
 
 def page(scenario: str, found: dict[str, Thread], about: dict[str, str]) -> str:
-    """The loop's thread first, the store's second, and of others those that worked at all."""
+    """Return the page: first the loop's thread, then the store's, then other threads that worked."""
     intro = (
         f"Written by `make bench-profile ONLY={scenario} DUR={about['duration']}` at commit {about['commit']}; "
         f"{about['cpu']}, {about['system']}, {about['python']}, uvloop {about['uvloop']}. Taipan ran "
@@ -129,7 +129,7 @@ def page(scenario: str, found: dict[str, Thread], about: dict[str, str]) -> str:
 
 
 def time_table(thread: Thread) -> list[str]:
-    """Work against waits, and where it waits."""
+    """Return the table of work and waiting, and where the thread waits."""
     total = thread.work.total() + thread.waits.total()
     lines = ["| of its time | % | where |", "|---|---|---|", f"| works | {_percent(thread.work.total(), total)} | |"]
     waits: Counter[str] = Counter()
@@ -150,7 +150,7 @@ def kind_table(thread: Thread) -> list[str]:
 
 
 def function_table(thread: Thread) -> list[str]:
-    """By own time, then by inclusive."""
+    """Return the table of functions by own time, then by inclusive time."""
     total = thread.work.total()
     lines = ["| function | in | own % | inclusive % | of its own |", "|---|---|---|---|---|"]
     order = sorted(thread.functions.items(), key=lambda each: (-each[1].own.total(), -each[1].inclusive, each[0]))

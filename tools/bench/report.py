@@ -1,4 +1,5 @@
-"""Sections of ``docs/performance.md`` and its plot, out of kept results: ``python -m tools.bench.report FILE...``.
+"""Writes sections of ``docs/performance.md`` and its plot from stored results: ``python -m tools.bench.report
+FILE...``.
 
 If more than one file has a scenario, the last one is used.
 """
@@ -69,7 +70,7 @@ FIRST_LOOK = "**Fewer than three rounds: a first look, not a measurement.**"
 
 
 def shown(value: float) -> str:
-    """Three digits that matter, thousands apart."""
+    """Return a number with three significant digits and thousands separators."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
@@ -87,7 +88,7 @@ def _measured(runs: Runs) -> list[str]:
 
 
 def wrong(runs: Runs, scenario: str, brokers: list[str]) -> str:
-    """The faults of a scenario, broker by broker; for a table's cell."""
+    """Return the faults of a scenario for each broker, for a table cell."""
     found = [
         f"{broker} {name} {value}"
         for broker in brokers
@@ -98,7 +99,7 @@ def wrong(runs: Runs, scenario: str, brokers: list[str]) -> str:
 
 
 def _by_processor(runs: Runs, scenario: str, about: Figure) -> str:
-    """The ratio of processor time per message, Mosquitto's to Taipan's; for deliveries."""
+    """Return the ratio of Mosquitto's processor time per message to Taipan's, for deliveries."""
     ours, theirs = (
         [cost(row) for row in runs.get((scenario, broker), []) if cost(row)] for broker in ("taipan", "mosquitto")
     )
@@ -108,7 +109,7 @@ def _by_processor(runs: Runs, scenario: str, about: Figure) -> str:
 
 
 def scenario_table(measured: Measurement) -> list[str]:
-    """A line per figure: medians with ranges of Taipan and Mosquitto, the ratio, the goals, and the faults."""
+    """Return a line for each figure: medians with ranges of Taipan and Mosquitto, ratio, goals and faults."""
     runs = measured.runs
     lines = ["| scenario | | taipan | mosquitto | ratio | by processor | goal | beyond | faults |", "|" + "---|" * 9]
     for scenario in _measured(runs):
@@ -130,7 +131,8 @@ def scenario_table(measured: Measurement) -> list[str]:
 
 
 def others_table(measured: Measurement) -> list[str]:
-    """A line per scenario: the medians of the further brokers with Taipan's ratio to each; empty without any."""
+    """Return a line for each scenario: the medians of the other brokers with Taipan's ratio to each; empty if there are
+    none."""
     runs = measured.runs
     others = [name for name in COLOURS if name in measured.brokers]
     if not others:
@@ -153,7 +155,7 @@ def others_table(measured: Measurement) -> list[str]:
 
 
 def bars(measured: Measurement) -> list[Bar]:
-    """What the plot shows: every figure that both Taipan and Mosquitto have."""
+    """Return the data of the plot: every figure that both Taipan and Mosquitto have."""
     found = []
     for scenario in _measured(measured.runs):
         for about in SCENARIOS[scenario].figures:
@@ -173,12 +175,12 @@ def bars(measured: Measurement) -> list[Bar]:
 
 
 def paragraph(*sentences: str) -> str:
-    """Sentences as lines of the width that the other pages have."""
+    """Return sentences as lines of the width of the other pages."""
     return textwrap.fill(" ".join(sentences), 118, break_long_words=False, break_on_hyphens=False)
 
 
 def first_look(about: dict[str, str]) -> bool:
-    """Whether there were too few rounds to state a figure as a fact, in any of the runs that were joined."""
+    """Return whether any of the joined runs had too few rounds to state a figure as a fact."""
     return min(int(each) for each in about["rounds"].split("; ")) < 3
 
 
@@ -233,7 +235,7 @@ def measured_how(about: dict[str, str], brokers: dict[str, str]) -> str:
 
 
 def against(measured: Measurement) -> str:
-    """The table against the others."""
+    """Return the table of comparisons with the other brokers."""
     about, runs = measured.about, measured.runs
     all_goals = [goal(runs, name, each) for name in _measured(runs) for each in SCENARIOS[name].figures]
     goals = [each for each in all_goals if each != "-"]
@@ -277,7 +279,7 @@ def against(measured: Measurement) -> str:
 
 
 def growth(measured: Measurement) -> str:
-    """What becomes of a message, a subscription and a connection as there are more."""
+    """Return how the costs of a message, a subscription and a connection grow with their number."""
     runs = measured.runs
     table = [
         "| subscriptions | matched and delivered/s | published without a match/s | subscribed/s | bytes each |",
@@ -335,7 +337,7 @@ def growth(measured: Measurement) -> str:
 
 
 def costs(measured: Measurement) -> str:
-    """Processor time per message of Taipan, by what it is asked to do."""
+    """Return Taipan's processor time per message, by kind of work."""
     runs = measured.runs
     basis = [cost(row) for row in runs.get(("S1", "taipan"), [])]
     plain = statistics.median(basis) if basis else 0.0
@@ -360,7 +362,7 @@ def costs(measured: Measurement) -> str:
 
 
 def write_page(measured: Measurement, page: Path = PAGE, plot: Path = PLOT) -> list[Path]:
-    """The sections of this script and the plot; other sections of the page stay."""
+    """Write this script's sections and the plot; other sections of the page stay unchanged."""
     write("", opening(measured), page)
     write(AGAINST, against(measured), page)
     write(GROWTH, growth(measured), page)

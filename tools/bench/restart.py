@@ -30,7 +30,7 @@ CONNACK = bytes.fromhex("20020000")
 
 
 def facts(retained: int, sessions: int, queued: int, payload: bytes) -> Iterator[bytes]:
-    """The records of such a node, in the order in which they came about."""
+    """Return the records of such a node, in the order in which they were written."""
     for number in range(retained):
         body = records.StoredBody(f"retained/{number % 100}/{number}", payload, 1, True, {}, time.time(), "p", None, "")
         yield records.encode(records.RetainedStored(body))
@@ -54,7 +54,7 @@ def facts(retained: int, sessions: int, queued: int, payload: bytes) -> Iterator
 
 
 def prepare(directory: Path, retained: int, sessions: int, queued: int, payload: bytes) -> int:
-    """Write the store; how many bytes it takes."""
+    """Write the store; return its size in bytes."""
     log = SqliteLog(directory / FILE)
     log.open()
     waiting: list[bytes] = []
@@ -69,7 +69,7 @@ def prepare(directory: Path, retained: int, sessions: int, queued: int, payload:
 
 
 def first_connack(port: int, process: subprocess.Popen[bytes]) -> float:
-    """When it came, by ``time.perf_counter``."""
+    """Return the time of the first CONNACK, by ``time.perf_counter``."""
     until = time.perf_counter() + PATIENCE
     while time.perf_counter() < until and process.poll() is None:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1) as client:
@@ -82,7 +82,7 @@ def first_connack(port: int, process: subprocess.Popen[bytes]) -> float:
 
 
 def resident(pid: int) -> int:
-    """KiB."""
+    """Return the resident memory in KiB."""
     status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
 

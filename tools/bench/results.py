@@ -1,4 +1,4 @@
-"""The lines of the generator, kept as JSON: what was measured, on which machine, at which commit."""
+"""The lines of the load generator as JSON: what was measured, on which machine, at which commit."""
 
 import datetime
 import json
@@ -23,7 +23,7 @@ UNRECORDED = "compiled or interpreted (not recorded)"
 
 Row = dict[str, Any]
 Runs = dict[tuple[str, str], list[Row]]
-"""(scenario, broker) -> one row per round."""
+"""One row for each round, by scenario and broker."""
 
 
 class Measurement(NamedTuple):
@@ -35,7 +35,7 @@ class Measurement(NamedTuple):
 
 
 def figure(row: Row, name: str) -> float:
-    """The figure called ``outer.inner`` of one JSON line; 0.0 where the run failed."""
+    """Return the figure ``outer.inner`` of one JSON line; 0.0 if the run failed."""
     value: Any = row
     for part in name.split("."):
         value = value.get(part, 0.0) if isinstance(value, dict) else 0.0
@@ -43,7 +43,7 @@ def figure(row: Row, name: str) -> float:
 
 
 def faults(row: Row) -> dict[str, Any]:
-    """What must be zero in a clean run and is not."""
+    """Return the counters that are not zero although a clean run has zero."""
     found = {name: row[name] for name in FAULTS + FAULTS_TOO if row.get(name)}
     if "error" in row:
         found["error"] = row["error"]
@@ -51,13 +51,13 @@ def faults(row: Row) -> dict[str, Any]:
 
 
 def cost(row: Row) -> float:
-    """Microseconds of the broker's processor time per message delivered; 0.0 where nothing was."""
+    """Return the broker's processor time per delivered message in microseconds; 0.0 if nothing was delivered."""
     delivered = float(row.get("delivered_per_s", 0.0))
     return 1e6 * float(row.get("broker_cpu", 0.0)) / delivered if delivered else 0.0
 
 
 def machine() -> dict[str, str]:
-    """What the figures were taken on."""
+    """Return the machine on which the figures were measured."""
     model = platform.processor() or platform.machine()
     for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
         if line.startswith("model name"):
@@ -76,14 +76,15 @@ def machine() -> dict[str, str]:
 
 
 def modules() -> str:
-    """``compiled`` or ``interpreted``: what a node that is started now runs, by the environment it gets from us."""
+    """Return ``compiled`` or ``interpreted``: what a node started now runs, according to the environment that it
+    inherits."""
     if os.environ.get(VARIABLE) == NO:
         return INTERPRETED
     return COMPILED if Compiled(Path(asked_for() or BUILT)).unusable() is None else INTERPRETED
 
 
 def commit() -> str:
-    """The short name of the commit, with ``-changed`` where the tree differs from it."""
+    """Return the short name of the commit, with ``-changed`` if the tree differs from it."""
 
     def git(*words: str) -> str:
         done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
@@ -94,7 +95,7 @@ def commit() -> str:
 
 
 def save(measured: Measurement, directory: Path = RESULTS) -> Path:
-    """One JSON file with every line of the generator, named after the minute and the commit."""
+    """Write a JSON file with every line of the generator, named after the minute and the commit."""
     directory.mkdir(exist_ok=True)
     now = datetime.datetime.now(datetime.UTC)
     path = directory / f"{now:%Y-%m-%d-%H%M}-{measured.about['commit']}.json"
@@ -110,7 +111,7 @@ def save(measured: Measurement, directory: Path = RESULTS) -> Path:
 
 
 def load(path: Path) -> Measurement:
-    """What ``save`` kept."""
+    """Read a file of ``save``."""
     kept = json.loads(path.read_text(encoding="utf-8"))
     about: dict[str, Any] = kept["run"]
     brokers: dict[str, str] = about.pop("brokers")
@@ -125,7 +126,7 @@ def load(path: Path) -> Measurement:
 
 
 def joined(measurements: Iterable[Measurement]) -> Measurement:
-    """Several runs as one: of a scenario in more than one of them the last counts, whole."""
+    """Join several runs. If more than one has a scenario, the last one is used, as a whole."""
     about: dict[str, str] = {}
     brokers: dict[str, str] = {}
     runs: Runs = defaultdict(list)

@@ -1,4 +1,4 @@
-"""What routing and retaining cost: ``python -m tools.bench.routing [subscriptions ...]`` (default 1000 100000)."""
+"""The cost of routing and retaining: ``python -m tools.bench.routing [subscriptions ...]`` (default 1000 100000)."""
 
 import gc
 import sys
@@ -22,7 +22,7 @@ class FakeSession:
 
 
 def microseconds(work: Callable[[str], object], topics: list[str]) -> float:
-    """The best of three rounds over all topics, per topic."""
+    """Return the time per topic: the best of three rounds over all topics."""
     best = float("inf")
     for _ in range(3):
         start = time.perf_counter()
@@ -33,7 +33,7 @@ def microseconds(work: Callable[[str], object], topics: list[str]) -> float:
 
 
 def fill(router: Router, count: int) -> list[Subscription]:
-    """Five in a hundred with wildcards, one session for ten subscriptions."""
+    """Add subscriptions: five in a hundred with wildcards, one session for ten subscriptions."""
     made = []
     session = FakeSession("")
     for number in range(count):

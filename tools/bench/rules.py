@@ -38,7 +38,7 @@ SECRET: Final = "of the benchmark"
 
 
 class Figures(NamedTuple):
-    """Messages delivered a second, and microseconds of the broker's processor time for each."""
+    """Delivered messages per second, and the broker's processor time for each in microseconds."""
 
     rate: float
     cost: float
@@ -46,7 +46,7 @@ class Figures(NamedTuple):
 
 @contextlib.contextmanager
 def broker(condition: str, core: int | None) -> Iterator[tuple[int, int]]:
-    """(port, pid) of a fresh broker under a condition."""
+    """Run a new broker under a condition; yield its port and pid."""
     if condition == "mosquitto":
         with running("mosquitto", core) as found:
             yield found
@@ -77,14 +77,14 @@ def create_rule(api: int, sql: str) -> None:
 
 
 def processor_time(pid: int) -> float:
-    """Seconds of processor time that a process has used."""
+    """Return the processor time of a process in seconds."""
     with open(f"/proc/{pid}/stat", encoding="ascii") as file:
         fields = file.read().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def connected(port: int, client_id: str) -> socket.socket:
-    """A client that the broker has accepted."""
+    """Connect a client, and wait until the broker accepts it."""
     client = socket.create_connection(("127.0.0.1", port), 5)
     client.sendall(wire.encode(Connect(4, client_id), 4))
     if client.recv(4) != b"\x20\x02\x00\x00":
@@ -93,7 +93,7 @@ def connected(port: int, client_id: str) -> socket.socket:
 
 
 def measure(port: int, pid: int, duration: float) -> Figures:
-    """Send as fast as it arrives."""
+    """Send as fast as messages arrive."""
     subscriber, publisher = connected(port, "sink"), connected(port, "source")
     with subscriber, publisher:
         subscriber.sendall(wire.encode(Subscribe(1, [TopicFilter(TOPIC)]), 4))

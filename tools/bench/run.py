@@ -32,7 +32,7 @@ def measure(
     cores: tuple[int | None, int | None],
     settings: tuple[str, ...] = (),
 ) -> Row:
-    """One scenario against one fresh broker; ``settings`` come on top of the scenario's."""
+    """Run one scenario against a new broker; ``settings`` are added to those of the scenario."""
     wanted = SCENARIOS[scenario]
     core = cores[0] if wanted.pinned else None
     try:
@@ -48,7 +48,7 @@ def measure(
 
 
 def load(scenario: str, port: int, pid: int, duration: str, core: int | None) -> Row:
-    """One scenario's load on a broker that runs. Raises SubprocessError, or ValueError where nothing is reported."""
+    """Apply the load of one scenario to a running broker. Raises SubprocessError, or ValueError without a report."""
     wanted = SCENARIOS[scenario]
     done = subprocess.run(
         [str(LOADGEN / "scenarios.sh"), "127.0.0.1", str(port), str(pid)],
@@ -70,15 +70,16 @@ def load(scenario: str, port: int, pid: int, duration: str, core: int | None) ->
 
 
 def takes_part(broker: str, scenario: str) -> bool:
-    """Whether a broker is measured in a scenario."""
+    """Return whether a broker is measured in a scenario."""
     against = SCENARIOS[scenario].against
     return broker == "taipan" or not against or broker in against
 
 
 def chosen(words: list[str]) -> list[str]:
-    """The scenarios that ``ONLY`` names: nothing or ``all`` is all of them, ``table`` those of the issue's table.
+    """Return the scenarios that ``ONLY`` names: nothing or ``all`` is all of them, ``table`` those of the issue's
+    table.
 
-    Raises KeyError with the first name that is none.
+    Raises KeyError with the first unknown name.
     """
     found: list[str] = []
     for word in words or ["all"]:
@@ -94,13 +95,13 @@ def chosen(words: list[str]) -> list[str]:
 
 
 def has_tls() -> bool:
-    """Whether the load generator was built with TLS."""
+    """Return whether the load generator was built with TLS."""
     command = [str(LOADGEN / "loadgen"), "sink", "--tls", "1", "--port", "0", "--timeout", "0"]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 def cores_apart() -> tuple[int | None, int | None]:
-    """The core of the broker and the core of the load."""
+    """Return the core of the broker and the core of the load."""
     usable = sorted(os.sched_getaffinity(0))
     if len(usable) > 1:
         return usable[0], usable[1]
@@ -109,7 +110,7 @@ def cores_apart() -> tuple[int | None, int | None]:
 
 
 def rounds_of(scenarios: list[str], brokers: dict[str, str], rounds: int, duration: str) -> Runs:
-    """Every run; a peer that cannot do a scenario at all is not asked a second time."""
+    """Run every round; skip a broker that cannot run a scenario after its first attempt."""
     cores = cores_apart()
     runs: Runs = defaultdict(list)
     for scenario in scenarios:

@@ -1,15 +1,15 @@
-"""What is measured: the scenarios of ``loadgen/scenarios.sh``, which of their figures count, and what is aimed at."""
+"""The measured scenarios of ``loadgen/scenarios.sh``, the relevant figures of each, and their goals."""
 
 from typing import NamedTuple
 
 DISK = "durability.level=disk"
-"""What the shipped configuration says anyway."""
+"""The default of the shipped configuration, given explicitly."""
 
 
 class Goal(NamedTuple):
-    """What a figure is to reach: a multiple of Mosquitto's (``times``), or a number of its own (``value``).
+    """The goal of a figure: a multiple of Mosquitto's (``times``), or an absolute number (``value``).
 
-    ``beyond`` is what we are really after: another multiple, or the name of a broker to get past.
+    ``beyond`` is a further goal: another multiple, or the name of a broker.
     """
 
     times: float | None = None
@@ -18,7 +18,7 @@ class Goal(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """``path`` leads to it in the generator's line (``outer.inner``)."""
+    """A figure; ``path`` is its place in the generator's line (``outer.inner``)."""
 
     path: str
     unit: str
@@ -27,10 +27,11 @@ class Figure(NamedTuple):
 
 
 class Scenario(NamedTuple):
-    """``base`` is the scenario of ``scenarios.sh`` that it varies, by ``args`` for the load generator.
+    """A scenario.
 
-    ``settings`` are for Taipan, ``persistence`` and ``nodelay`` for the others; ``pinned`` keeps the broker on one
-    core. ``against`` names the brokers it makes sense with; empty: all.
+    ``base`` is the one of ``scenarios.sh`` that it varies by ``args`` for the load generator. ``settings`` are for
+    Taipan, ``persistence`` and ``nodelay`` for the others; ``pinned`` keeps the broker on one core. ``against`` names
+    the brokers for which it is meaningful; empty: all.
     """
 
     text: str
@@ -49,7 +50,7 @@ OWN = ("mosquitto",)
 
 
 def delivered(times: float | None = None, beyond: float | str | None = None) -> tuple[Figure, ...]:
-    """Messages a second that reached their subscriber."""
+    """Return the figure of messages per second that reached their subscriber."""
     return (Figure("delivered_per_s", "delivered/s", goal=Goal(times, beyond=beyond)),)
 
 
@@ -58,7 +59,8 @@ def latency(p50: Goal, p99: Goal) -> tuple[Figure, ...]:
 
 
 def matching(past_nats: bool, memory_counts: bool) -> tuple[Figure, ...]:
-    """``memory_counts``: there are enough subscriptions for what the process grows by to be theirs."""
+    """Return the figures of matching. ``memory_counts``: there are enough subscriptions to attribute the memory growth
+    to them."""
     beyond = "nats" if past_nats else None
     return (
         Figure("match.delivered_per_s", "delivered/s", goal=Goal(2, beyond=beyond)),
@@ -169,6 +171,6 @@ SCENARIOS = {
         against=OWN,
     ),
 }
-"""In the order of the page."""
+"""All scenarios, in the order of the page."""
 
 TABLE = [name for name in SCENARIOS if name.startswith("S") and name not in ("SH", "SL", "SLq")]

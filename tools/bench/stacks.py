@@ -1,8 +1,8 @@
-"""What py-spy's raw lines say: whose work each stack was, and what a thread waited for meanwhile.
+"""Interpretation of py-spy's raw lines: the function of each stack, and what a waiting thread waited for.
 
-A line is frames from the outermost to the innermost, joined by ``;``, and the number of samples. Times are numbers of
-samples, a thread being counted in each. A frame of ours is a Python frame of a file of ours, or a function of a
-compiled module, which mypyc calls ``CPyDef_<module>___<Class>___<function>``.
+A line has the frames from the outermost to the innermost, joined by ``;``, and the number of samples. Times are numbers
+of samples of a thread. A Taipan frame is a Python frame of one of Taipan's files, or a function of a compiled module,
+which mypyc calls ``CPyDef_<module>___<Class>___<function>``.
 """
 
 import re
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 EVENT_LOOP = "the event loop (uvloop, asyncio)"
-"""Whose work it is when no function of ours has been called."""
+"""The name under which work is listed if no Taipan function was called."""
 
 WAITS = {
     "for the network": "epoll_wait epoll_pwait epoll_pwait2 poll select",
@@ -38,7 +38,7 @@ LIBRARIES = {
     "libssl": "OpenSSL",
     "libcrypto": "OpenSSL",
 }
-"""Where a frame's file begins so, and nothing inside it says more."""
+"""Names of libraries by the beginning of a frame's file, used if no inner frame is more specific."""
 
 KINDS = {name: kind for kind, names in (WAITS | WORK).items() for name in names.split()}
 
@@ -53,14 +53,15 @@ _ENTRY = "management/node.py"  # what starts the loop is below everything
 
 
 class Function(NamedTuple):
-    """``file`` is a module's short name, with ``.py`` where it ran interpreted."""
+    """A Taipan function. ``file`` is a module's short name, with ``.py`` if it ran interpreted."""
 
     name: str
     file: str
 
 
 class Stack(NamedTuple):
-    """``functions`` are ours, outermost first; ``kind`` is one of WAITS, WORK or LIBRARIES, or empty: it computed."""
+    """A stack. ``functions`` are Taipan's, outermost first; ``kind`` is one of WAITS, WORK or LIBRARIES, or empty: it
+    computed."""
 
     thread: str
     functions: tuple[Function, ...]
@@ -70,7 +71,7 @@ class Stack(NamedTuple):
 
 @dataclass
 class Share:
-    """Samples of a function: as the innermost of ours, by kind, and with what it called."""
+    """Samples of a function: as the innermost Taipan function, by kind, and including its calls."""
 
     own: Counter[str] = field(default_factory=Counter)
     inclusive: int = 0
@@ -78,7 +79,7 @@ class Share:
 
 @dataclass
 class Thread:
-    """One thread's samples: work by function, and waits by what for and in which function."""
+    """The samples of one thread: work by function, and waiting by cause and function."""
 
     work: Counter[str] = field(default_factory=Counter)
     functions: dict[Function, Share] = field(default_factory=dict)
@@ -96,7 +97,7 @@ class Thread:
 
 
 def threads(lines: Iterable[str]) -> dict[str, Thread]:
-    """Name -> samples of every thread that appears in the lines of ``py-spy record --threads -f raw``."""
+    """Return the samples of every thread in the lines of ``py-spy record --threads -f raw``, by name."""
     found: dict[str, Thread] = {}
     for line in lines:
         if line.strip():
@@ -106,7 +107,7 @@ def threads(lines: Iterable[str]) -> dict[str, Thread]:
 
 
 def read(line: str) -> Stack:
-    """One line. Raises ValueError where it is none."""
+    """Parse one line. Raises ValueError if it is invalid."""
     text, _, number = line.strip().rpartition(" ")
     first, *frames = text.split(";")
     functions: list[Function] = []
@@ -121,7 +122,7 @@ def read(line: str) -> Stack:
 
 
 def function_of(frame: str) -> Function | None:
-    """The function of ours that a frame is; None: of somebody else."""
+    """Return the Taipan function of a frame; None: it belongs to other code."""
     match = _FRAME.fullmatch(frame)
     if match is None:
         return None
@@ -134,7 +135,7 @@ def function_of(frame: str) -> Function | None:
 
 
 def _compiled(symbol: str) -> Function:
-    """``retained___RetainedStore____insert`` is RetainedStore._insert of retained."""
+    """Parse a name of mypyc: ``retained___RetainedStore____insert`` is RetainedStore._insert of retained."""
     parts = symbol.removesuffix("_____mypyc_generator_helper__").split("___")
     at = next((index for index, part in enumerate(parts) if _CLASS.match(part)), len(parts) - 1)
     name = ".".join(parts[at:]).removeprefix("__mypyc__")
@@ -147,7 +148,7 @@ def _compiled(symbol: str) -> Function:
 
 
 def _kind(frames: list[str]) -> str:
-    """What the innermost frame with a telling name says; a ``write`` is the kernel's in libc only."""
+    """Return the kind of the innermost frame with a known name; ``write`` is the kernel's only in libc."""
     for frame in reversed(frames):
         name, _, file = frame.partition(" (")
         if name in KINDS and (file.startswith("libc") or _NOT_OF_LIBC.match(name)):

@@ -1,4 +1,4 @@
-"""What the figures of a measurement come to: medians, ratios, and whether a goal is met."""
+"""Results of a measurement: medians, ratios, and whether a goal is met."""
 
 import statistics
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from tools.bench.scenarios import SCENARIOS, Figure
 
 
 class Spread(NamedTuple):
-    """The rounds of one broker with one figure."""
+    """The rounds of one broker for one figure."""
 
     median: float
     lowest: float
@@ -16,7 +16,7 @@ class Spread(NamedTuple):
 
 
 def spread(runs: Runs, scenario: str, broker: str, path: str) -> Spread | None:
-    """None where the broker was not measured, or never succeeded. Failed rounds count as 0."""
+    """Return the spread; None if the broker was not measured or never succeeded. Failed rounds count as 0."""
     values = [figure(row, path) for row in runs.get((scenario, broker), [])]
     if not any(values):
         return None
@@ -24,7 +24,7 @@ def spread(runs: Runs, scenario: str, broker: str, path: str) -> Spread | None:
 
 
 def ratio(runs: Runs, scenario: str, about: Figure, other: str = "mosquitto", broker: str = "taipan") -> float | None:
-    """Above 1: ``broker`` is ahead of the other. None where either has no figure."""
+    """Return the ratio; above 1: ``broker`` is better. None if either has no figure."""
     ours, theirs = spread(runs, scenario, broker, about.path), spread(runs, scenario, other, about.path)
     if ours is None or theirs is None:
         return None
@@ -33,7 +33,7 @@ def ratio(runs: Runs, scenario: str, about: Figure, other: str = "mosquitto", br
 
 
 def reached(runs: Runs, scenario: str, about: Figure, bound: float | str, relative: bool) -> float | None:
-    """How much of a bound is reached; 1 or more: met. ``bound`` is a number or another broker's name."""
+    """Return the reached share of a goal; 1 or more: met. ``bound`` is a number or the name of another broker."""
     if isinstance(bound, str):
         return ratio(runs, scenario, about, bound)
     if relative:
@@ -61,7 +61,7 @@ def _judged(part: float | None) -> str:
 
 
 def goal(runs: Runs, scenario: str, about: Figure) -> str:
-    """The goal of a figure and whether it is met; a dash where there is none."""
+    """Return the goal of a figure and whether it is met; a dash if there is none."""
     wanted = about.goal
     if wanted.times is not None:
         part = reached(runs, scenario, about, wanted.times, True)
@@ -73,7 +73,7 @@ def goal(runs: Runs, scenario: str, about: Figure) -> str:
 
 
 def beyond(runs: Runs, scenario: str, about: Figure) -> str:
-    """What is hoped for past the goal, and how much of it is there."""
+    """Return the further goal, and how much of it is reached."""
     wanted = about.goal.beyond
     if wanted is None:
         return "-"
@@ -86,7 +86,7 @@ def beyond(runs: Runs, scenario: str, about: Figure) -> str:
 
 
 def falls(runs: Runs, small: str = "S9a", large: str = "S9c") -> float | None:
-    """By how many times matching falls from the fewest filters to the most."""
+    """Return the factor by which matching becomes slower from the fewest filters to the most."""
     path = SCENARIOS[small].figures[0].path
     few, many = spread(runs, small, "taipan", path), spread(runs, large, "taipan", path)
     return few.median / many.median if few and many and many.median else None

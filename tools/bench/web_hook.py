@@ -54,7 +54,7 @@ def _serve(port: int, answers: bool) -> None:
 
 @contextlib.contextmanager
 def web_server(condition: str) -> Iterator[int]:
-    """Its port, for as long as the block lasts."""
+    """Run a web server during the block; yield its port."""
     port = free_port()
     if condition not in ("it answers", "it hangs"):
         yield port
@@ -71,7 +71,7 @@ def web_server(condition: str) -> Iterator[int]:
 
 
 def ask(api: int, path: str, body: Any = None) -> Any:
-    """The ``data`` of an answer of the node's HTTP API."""
+    """Return ``data`` of an answer of the node's HTTP API."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(f"http://127.0.0.1:{api}/api/v4{path}", data)
     request.add_header("Content-Type", "application/json")
@@ -84,7 +84,7 @@ def ask(api: int, path: str, body: Any = None) -> Any:
 
 
 def measure(condition: str, seconds: float) -> tuple[list[float], list[float], int]:
-    """Milliseconds at QoS 1 and at QoS 0, sorted, and how many rows wait at the end."""
+    """Return the milliseconds at QoS 1 and at QoS 0, sorted, and the number of pending rows at the end."""
     api = free_port()
     settings = (
         f"management.bind=127.0.0.1:{api}", "dashboard.enabled=false",

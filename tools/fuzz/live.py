@@ -1,4 +1,4 @@
-"""The same bytes against a running node, while a well-behaved client watches that it goes on serving."""
+"""The same bytes against a running node, while a well-behaved client checks that the node continues to serve it."""
 
 import asyncio
 import secrets
@@ -26,7 +26,7 @@ _PINGREQ = b"\xc0\x00"
 
 
 class NotServed(AssertionError):
-    """The node did not answer a client that did nothing wrong."""
+    """The node did not answer a client that behaved correctly."""
 
 
 SCHEMES: Final = ("tcp", "tls", "ws", "wss")
@@ -46,7 +46,7 @@ class Stream:
         await self._writer.drain()
 
     async def read(self) -> bytes:
-        """Empty: it is over."""
+        """Return the bytes that arrived; empty: the connection has ended."""
         return await self._reader.read(65536)
 
     @property
@@ -65,7 +65,7 @@ class Stream:
 
 
 class WebSocketStream(Stream):
-    """The same in frames. ``random``: some of them are bad."""
+    """The same bytes in WebSocket frames. ``random``: some of the frames are invalid."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class WebSocketStream(Stream):
     async def opened(
         cls, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, url: str, random: Random | None
     ) -> "WebSocketStream":
-        """After the handshake. Raises OSError where it was refused."""
+        """Open a connection, and complete the handshake. Raises OSError if it is refused."""
         protocol = ClientProtocol(parse_uri(url), subprotocols=["mqtt"], max_size=None)  # type: ignore[list-item]
         protocol.send_request(protocol.connect())
         for data in protocol.data_to_send():
@@ -141,7 +141,7 @@ class Target:
             self._tls.verify_mode = ssl.CERT_NONE
 
     async def open(self, random: Random | None = None) -> Stream:
-        """Raises OSError. ``random``: what is around the bytes of MQTT is bad too, now and then."""
+        """Open a connection. Raises OSError. ``random``: sometimes the layers around MQTT are invalid, too."""
         reader, writer = await asyncio.open_connection(self._host, self._port, ssl=self._tls)
         if not self._url:
             return Stream(reader, writer)
@@ -153,7 +153,7 @@ class Target:
 
 
 class Watcher:
-    """A well-behaved client of its own client identifier."""
+    """A well-behaved client with its own client ID."""
 
     def __init__(self, target: Target, version: int) -> None:
         self._target = target
@@ -176,7 +176,7 @@ class Watcher:
             raise NotServed(f"CONNECT answered with {answer!r}")
 
     async def ping(self) -> float:
-        """Seconds until PINGRESP."""
+        """Return the seconds until PINGRESP."""
         start = monotonic()
         try:
             async with asyncio.timeout(_PATIENCE):
@@ -204,7 +204,7 @@ class Watcher:
 async def _throw(
     target: Target, corpus: Corpus, random: Random, end: float, pause: float, counts: dict[str, int]
 ) -> None:
-    """Bad connections, one after the other, each ``pause`` seconds after the last one began at the earliest."""
+    """Open bad connections one after another, each at least ``pause`` seconds after the previous one."""
     due = monotonic()
     while monotonic() < end:
         due = max(due + pause, monotonic())
@@ -213,7 +213,7 @@ async def _throw(
             async with asyncio.timeout(_PATIENCE):
                 stream = await target.open(random)
         except (OSError, TimeoutError):
-            # Whether the node is still there is for the watcher to say.
+            # The watcher decides whether the node still runs.
             counts["refused"] = counts.get("refused", 0) + 1
             continue
         counts["connections"] = counts.get("connections", 0) + 1
@@ -257,7 +257,7 @@ async def _talk(stream: Stream, corpus: Corpus, random: Random, counts: dict[str
 
 
 async def _watch(target: Target, end: float, counts: dict[str, int]) -> float:
-    """A client that stays, and new ones; the longest answer in seconds. Raises ``NotServed``."""
+    """Keep one client connected, and connect new ones; return the longest answer in seconds. Raises ``NotServed``."""
     stays = Watcher(target, 5)
     await stays.connect()
     worst = 0.0
@@ -277,10 +277,10 @@ async def _watch(target: Target, end: float, counts: dict[str, int]) -> float:
 
 
 async def run(target: Target, seconds: float, seed: int, connections: int, rate: float) -> dict[str, int]:
-    """Try for so long over so many connections at a time; what was done. Raises ``NotServed``.
+    """Run for this time over this number of connections; return what was done.
 
-    ``rate`` is how many connections are begun a second at most: below the listener's accept rate, or else the watcher
-    is refused as well, and rightly.
+    Raises ``NotServed``. ``rate`` limits new connections per second: it must be below the listener's accept rate,
+    otherwise the listener rightly refuses the watcher.
     """
     counts: dict[str, int] = {}
     end = monotonic() + seconds
@@ -302,7 +302,7 @@ async def run(target: Target, seconds: float, seed: int, connections: int, rate:
 
 
 def resident(pid: int) -> int:
-    """Resident memory of a process in KiB (Linux)."""
+    """Return the resident memory of a process in KiB (Linux)."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1])

@@ -1,4 +1,4 @@
-"""Making bad input of good."""
+"""Derives invalid input from valid packets."""
 
 from random import Random
 
@@ -9,7 +9,7 @@ _LONGEST = 4096
 
 
 class Corpus:
-    """The packet table's rows a client may send, and input made from them."""
+    """The rows of the packet table that a client may send, and input derived from them."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
@@ -24,15 +24,15 @@ class Corpus:
         }
 
     def connect(self) -> Row:
-        """Some valid CONNECT."""
+        """Return a valid CONNECT."""
         return self._random.choice(self._connects)
 
     def good(self, version: int) -> bytes:
-        """A packet that is fine after a CONNECT of that version, DISCONNECT aside."""
+        """Return a packet that is valid after a CONNECT of that version, other than DISCONNECT."""
         return self._random.choice(self._good[version])
 
     def input(self, version: int) -> bytes:
-        """Something to send: ``version`` is 0 on a fresh connection."""
+        """Return input to send; ``version`` is 0 on a new connection."""
         random = self._random
         dice = random.random()
         if dice < 0.1:
@@ -49,7 +49,7 @@ class Corpus:
         return data
 
     def mutate(self, data: bytes) -> bytes:
-        """``data`` with one thing changed."""
+        """Return ``data`` with one change."""
         random = self._random
         if not data:
             return bytes((random.choice(_INTERESTING),))
@@ -75,7 +75,7 @@ class Corpus:
         return data[:at] + other[random.randrange(len(other)) :]
 
     def pieces(self, data: bytes) -> list[bytes]:
-        """``data`` cut somewhere: whole, in single bytes, or in pieces of any size."""
+        """Split ``data``: whole, into single bytes, or into pieces of any size."""
         random = self._random
         kind = random.randrange(3)
         if kind == 0:

@@ -17,11 +17,11 @@ _LIMIT = 20_000
 
 
 class Found(AssertionError):
-    """The decoder did something it must not; the text has the input in hexadecimal."""
+    """The decoder violated the rules; the text has the input in hexadecimal."""
 
 
 def check(data: bytes, version: int, strict: bool, corpus: Corpus) -> list[Any]:
-    """Decode ``data`` whole, byte by byte and in pieces: all must find the same, and only what is allowed."""
+    """Decode ``data`` whole, byte by byte and in pieces: the results must be equal, and allowed."""
     try:
         whole = _decoder(version, strict)
         packets = whole.feed(data)
@@ -65,7 +65,7 @@ def _judge(packets: list[Any]) -> None:
 
 
 def _again(packets: list[Any], version: int, strict: bool) -> None:
-    """What was understood can be said, and is understood the same."""
+    """Check that a decoded packet can be encoded, and is decoded to the same packet again."""
     good = [packet for packet in packets if not isinstance(packet, MqttError)]
     wire = b""
     for packet in good:
@@ -78,7 +78,7 @@ def _again(packets: list[Any], version: int, strict: bool) -> None:
 
 
 def run(seconds: float, seed: int) -> dict[str, int]:
-    """Try for so long; how often what came out. Raises ``Found``."""
+    """Run for this time; return how often each result occurred. Raises ``Found``."""
     random = Random(seed)
     corpus = Corpus(random)
     counts: dict[str, int] = {"inputs": 0, "packets": 0}

@@ -30,7 +30,7 @@ QUALITY: Final = 36
 
 
 def compressed(png: bytes) -> bytes:
-    """As WebP."""
+    """Return the picture as WebP."""
     out = io.BytesIO()
     with Image.open(io.BytesIO(png)) as image:
         image.convert("RGB").save(out, "WEBP", quality=QUALITY, method=5)
@@ -38,7 +38,7 @@ def compressed(png: bytes) -> bytes:
 
 
 async def prepared(dashboard: Dashboard, shot: Shot) -> Page:
-    """The page as it is shown on the picture."""
+    """Return the page, ready for the picture."""
     role = "administrator" if shot.logged_in else None
     page = await dashboard.open(shot.path, role, viewport=SIZE, device_scale_factor=DENSITY)
     await expect(page.locator(shot.shows).first).to_be_visible()
@@ -56,7 +56,7 @@ async def take(dashboard: Dashboard, shot: Shot, out: Path) -> None:
         await page.evaluate("() => new Promise((drawn) => requestAnimationFrame(() => setTimeout(drawn, 400)))")
         png = await page.screenshot(animations="disabled", caret="hide")
         file = out / manifest.file_of(shot.name, theme)
-        # In a thread: the clients of the factory go on meanwhile.
+        # In a thread, so that the clients of the factory continue.
         file.write_bytes(await asyncio.to_thread(compressed, png))
         print(f"{file} {file.stat().st_size:,} bytes", flush=True)
     await page.context.close()

@@ -93,7 +93,7 @@ STREAMS: Final = (
 
 
 class TicketServer:
-    """The web hook's other side. It answers every eighth request with 500, and for a while nothing else."""
+    """The server of the web hook. It answers every eighth request with 500, and during an outage all of them."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -120,7 +120,7 @@ class TicketServer:
 
 
 def make_node(directory: Path) -> DashboardNode:
-    """With a listener for TLS whose certificate ends in ten days."""
+    """Create the node, with a TLS listener whose certificate expires in ten days."""
     certfile, keyfile = Certificates(directory).issue("localhost", days=10)
     return DashboardNode(
         directory,
@@ -131,7 +131,7 @@ def make_node(directory: Path) -> DashboardNode:
 
 
 async def _take(peer: Peer) -> None:
-    """One message, whenever it comes, is received and acknowledged."""
+    """Receive one message, and acknowledge it."""
     packet = await peer.receive(A_DAY)
     if isinstance(packet, Publish) and packet.qos:
         await peer.puback(packet.packet_id)
@@ -168,7 +168,7 @@ class Factory:
         self._spawn(self._fail())
 
     async def stop(self) -> None:
-        """The clients go; the node stays as it is."""
+        """Disconnect the clients; the node continues to run."""
         for task in self._tasks:
             task.cancel()
         ended = await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -310,7 +310,7 @@ class Factory:
             await self._pause(15.0)
 
     async def _fail(self) -> None:
-        """Half a minute of every two the web hook fails each time."""
+        """Let the web hook fail for half a minute of every two minutes."""
         while True:
             await self._pause(60.0)
             self.tickets.breaks = True

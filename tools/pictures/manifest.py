@@ -18,21 +18,21 @@ MANIFEST: Final = "pictures.json"
 SHELL: Final = ("app.tsx", "main.tsx", "styles.css")
 THEMES: Final = ("light", "dark")
 MOST_BYTES: Final = 3_000_000
-"""Of all pictures together."""
+"""Limit for all pictures together."""
 
 _IMPORT = re.compile(r"""(?m)^\s*(?:import|export)\b(?!\s+type\b)[^"';]*["'](\.[^"']+)["']""")
 _LOADED = re.compile(r"""\bimport\(["'](\.[^"']+)["']\)""")
 _OTHERS = ("routes.ts", "language.ts")
-"""They load pages and languages, of which a picture shows one."""
+"""Files that load pages and languages, only one of which a picture shows."""
 
 
 def file_of(picture: str, theme: str) -> str:
-    """The name of the file: ``clients.webp``, ``clients-dark.webp``."""
+    """Return the name of the file: ``clients.webp``, ``clients-dark.webp``."""
     return f"{picture}.webp" if theme == "light" else f"{picture}-{theme}.webp"
 
 
 def digest(page: str, sources: Path = SOURCES) -> str:
-    """Of the page ``src/pages/<page>.tsx`` with everything that it imports."""
+    """Return the digest of the page ``src/pages/<page>.tsx`` and of everything that it imports."""
     found = hashlib.sha256()
     for file in sorted(closure([sources / name for name in (*SHELL, f"pages/{page}.tsx")])):
         found.update(f"{file.relative_to(sources).as_posix()}\0".encode())
@@ -41,7 +41,7 @@ def digest(page: str, sources: Path = SOURCES) -> str:
 
 
 def closure(files: list[Path]) -> set[Path]:
-    """These files, and those that they import, however far."""
+    """Return these files and all files that they import, directly or indirectly."""
     seen: set[Path] = set()
     waiting = list(files)
     while waiting:
@@ -63,7 +63,7 @@ def _imported(file: Path) -> Iterator[Path]:
 
 
 def read(directory: Path = PICTURES) -> dict[str, str]:
-    """The digest of each picture when it was taken."""
+    """Return the digest of each picture when it was taken."""
     found: dict[str, str] = json.loads((directory / MANIFEST).read_text("utf-8"))
     return found
 
@@ -74,8 +74,8 @@ def write(digests: Mapping[str, str], directory: Path = PICTURES) -> None:
 
 
 def problems(pages: Mapping[str, str], directory: Path = PICTURES, sources: Path = SOURCES) -> list[str]:
-    """One line for each picture that is missing, stale or unknown, and one if they are too large. ``pages``: the page
-    of each picture."""
+    """Return one line for each picture that is missing, stale or unknown, and one if they are too large. ``pages``: the
+    page of each picture."""
     taken = read(directory)
     wanted = {file_of(name, theme) for name in pages for theme in THEMES}
     there = {file.name: file.stat().st_size for file in directory.iterdir() if file.name != MANIFEST}

@@ -1,4 +1,4 @@
-"""What is shown on each picture: a page of the dashboard by its address, and what is done there first."""
+"""The content of each picture: a page of the dashboard by its address, and the steps before the picture."""
 
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
@@ -14,7 +14,8 @@ Act = Callable[[Page, DashboardNode], Awaitable[None]]
 
 
 class Shot(NamedTuple):
-    """``page``: its file in ``dashboard/src/pages``. ``shows``: what has to be there, a selector."""
+    """A picture. ``page``: its file in ``dashboard/src/pages``. ``shows``: the selector of an element that must be
+    present."""
 
     name: str
     page: str

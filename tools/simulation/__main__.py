@@ -14,7 +14,7 @@ CHUNK = 5
 
 
 def run_seed(seed: int, features: tuple[str, ...], nodes: int, trace: bool = False) -> list[str]:
-    # What dead nodes were about is collected some time later, and may complain.
+    # Tasks of dead nodes are collected some time later, and may log errors.
     logging.getLogger("taipan").addHandler(logging.NullHandler())
     sys.unraisablehook = lambda _: None
     warnings.simplefilter("ignore", RuntimeWarning)
@@ -22,7 +22,7 @@ def run_seed(seed: int, features: tuple[str, ...], nodes: int, trace: bool = Fal
 
 
 def run_seeds(seeds: range, features: tuple[str, ...], nodes: int) -> dict[int, list[str]]:
-    """The seeds that failed, and what was wrong."""
+    """Return the seeds that failed, with their violations."""
     found = {seed: run_seed(seed, features, nodes) for seed in seeds}
     return {seed: wrong for seed, wrong in found.items() if wrong}
 

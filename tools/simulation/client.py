@@ -1,4 +1,4 @@
-"""MQTT 5.0 clients of the simulation: they keep to the standard, go from node to node, and write down what they see."""
+"""MQTT 5.0 clients of the simulation: they follow the standard, move between nodes, and record what they receive."""
 
 import asyncio
 from random import Random
@@ -18,16 +18,17 @@ V5 = 5
 CONNACK_TIMEOUT = 40.0
 RETRY = (0.05, 1.0)
 AWAY = (0.05, 4.0)
-"""With evacuations: so that sessions move without their clients."""
+"""The shortest and longest time, in seconds, that clients stay disconnected in runs with evacuations, so that sessions
+move without their clients."""
 
 
 class Sent:
-    """A message that a publisher sends. ``number``: of this publisher on this topic. ``clears``: it has no payload,
-    which deletes what is retained. ``again``: it was begun anew, when nobody knew whether the first attempt had been
-    taken. ``node``: the one that it was sent to; empty where it was sent to several, and nobody knows which of them
-    took it. ``unrouted``: taken by a node that had not read the routes of the others since its start, and says in its
-    log that they get nothing. ``first_at``: when it was sent first, ``last_at``: last; ``acknowledged_at``: when it was
-    acknowledged first."""
+    """A message that a publisher sends. ``number``: of this publisher on this topic. ``clears``: an empty payload,
+    which deletes the retained message. ``again``: sent again as a new message, because the result of the first attempt
+    is unknown. ``node``: the node that it was sent to; empty if it was sent to several nodes, and it is unknown which
+    of them accepted it. ``unrouted``: accepted by a node that had not read the routes of the others since its start,
+    and whose log says that they receive nothing. ``first_at`` and ``last_at``: times of the first and last attempt;
+    ``acknowledged_at``: time of the first acknowledgement."""
 
     __slots__ = (
         "acknowledged", "acknowledged_at", "again", "clears", "first_at", "last_at", "node", "number", "publisher",
@@ -97,7 +98,7 @@ class SimulatedClient:
     # -------------------------------------------------------------- connection
 
     def connect(self) -> None:
-        """To some node; again and again until it is let in."""
+        """Connect to some node; repeat until the node accepts the client."""
         if self.transport is not None or self.stopped:
             return
         nodes = [node for node in self.world.nodes if node.running]
@@ -113,7 +114,7 @@ class SimulatedClient:
                 self._retry()
                 return
         if self.unanswered and self._may_begin_anew:
-            # A session may have begun anew, and the CONNACK that said so was lost.
+            # The session may have started again, and the CONNACK that reported it was lost.
             self.subscribed = False
             self.subscribed_at = float("inf")
         self.unanswered = True
@@ -149,7 +150,7 @@ class SimulatedClient:
         self.world.loop.call_later(wait, self.connect, context=NOBODY)
 
     def drop(self) -> None:
-        """The network connection breaks, without a DISCONNECT."""
+        """Break the network connection without a DISCONNECT."""
         transport, node = self.transport, self.node
         if transport is not None and node is not None:
             self.world.note(f"{self.name} drops its connection")
@@ -157,7 +158,7 @@ class SimulatedClient:
             self._gone()
 
     def disconnect(self) -> None:
-        """DISCONNECT."""
+        """Send DISCONNECT."""
         transport, node = self.transport, self.node
         if transport is not None and node is not None:
             self.world.note(f"{self.name} disconnects")
@@ -165,11 +166,11 @@ class SimulatedClient:
             self._gone()
 
     def _disconnect_properties(self) -> dict[int, object]:
-        """Properties of its DISCONNECT."""
+        """Return the properties of the DISCONNECT."""
         return {}
 
     def move(self, node: SimulatedNode | None = None) -> None:
-        """Connect somewhere else; the old connection may be there still."""
+        """Connect to another node; the old connection may still exist."""
         self.wanted = node
         if self.rng.random() < 0.3 and self.online:
             # Its half is open: the node learns of it by the takeover, or by our reset a moment later.
@@ -192,7 +193,7 @@ class SimulatedClient:
         self._retry()
 
     def lost(self, transport: SimulatedTransport) -> None:
-        """The node has closed, or died."""
+        """Handle a connection that the node closed, or that ended with the node."""
         if transport is self.transport:
             self._gone()
 
@@ -277,7 +278,7 @@ class SimulatedClient:
                 self._send(Publish(sent.topic, sent.payload, sent.qos, sent.retain, True, packet_id))
 
     def _begin_anew(self) -> None:
-        """The node knows nothing of what was under way: it is sent as new messages, the order being kept."""
+        """Send incomplete exchanges again as new messages, in order, because the node does not know them."""
         begun = list(self.unacknowledged.values())
         self.unacknowledged.clear()
         for sent in begun:
@@ -288,7 +289,7 @@ class SimulatedClient:
     # ------------------------------------------------------------ as publisher
 
     def publish(self, topic: str, qos: int, retain: bool = False, count: int = 1, clears: bool = False) -> Sent:
-        """So many messages at once; the last one."""
+        """Publish this number of messages at once; return the last one."""
         for _ in range(count):
             number = self._numbers[topic] = self._numbers.get(topic, 0) + 1
             sent = Sent(self.name, topic, number, qos, retain, clears)
@@ -298,7 +299,7 @@ class SimulatedClient:
         return sent
 
     def _pump(self) -> None:
-        """What the window allows; in one piece, where a publisher sends several at once."""
+        """Send what the window allows, in one piece if a publisher sends several messages at once."""
         pieces: list[bytes] = []
         while self.online and self.waiting and len(self.unacknowledged) < self.window:
             sent = self.waiting.pop(0)
@@ -356,7 +357,7 @@ class SimulatedClient:
     def _publish_received(self, packet: Publish) -> None:
         if packet.qos == 2:
             known = self._awaiting.get(packet.packet_id)
-            # Another message is one of a session that has begun anew, which this client was not told of.
+            # Another message belongs to a session that started again without this client's knowledge.
             if known is None or (known != packet.payload and self._may_begin_anew):
                 self._awaiting[packet.packet_id] = packet.payload
                 self._write_down(packet)
@@ -371,7 +372,7 @@ class SimulatedClient:
         self.received.append((packet.topic, packet.payload, packet.qos, packet.dup, packet.retain))
 
     def _answer(self, packet: Packet) -> None:
-        """At once, or a moment later: in between everything may happen."""
+        """Answer immediately or a moment later; anything may happen in between."""
         if self.transport is None:
             return
         if self.rng.random() < 0.8:
@@ -387,7 +388,7 @@ class SimulatedClient:
 
 
 class RetainingClient(SimulatedClient):
-    """Retains messages on a topic that is its alone, and clears it, from one node after the other. Each is acknowledged
+    """Retains messages on a topic of its own, and clears them, at one node after another. Each message is acknowledged
     before the next one is sent."""
 
     def __init__(self, world: "World", name: str, expiry: int) -> None:
@@ -397,13 +398,13 @@ class RetainingClient(SimulatedClient):
         self.topic = f"k/{name}"
 
     def change(self) -> None:
-        """The next one, if there is none under way."""
+        """Publish the next change, unless one is in flight."""
         if not self.waiting and not self.unacknowledged:
             self.publish(self.topic, self.rng.randint(1, 2), retain=True, clears=self.rng.random() < 0.5)
 
 
 class DeviceClient(SimulatedClient):
-    """Retains commands on a topic, one after the other, and goes from node to node."""
+    """Retains commands on a topic, one after the other, at one node after another."""
 
     def __init__(self, world: "World", name: str, expiry: int) -> None:
         super().__init__(world, name, expiry)
@@ -412,13 +413,13 @@ class DeviceClient(SimulatedClient):
         self.topic = f"q/{name}"
 
     def command(self) -> None:
-        """The next one, if there is none under way."""
+        """Publish the next command, unless one is in flight."""
         if not self.waiting and not self.unacknowledged:
             self.publish(self.topic, self.rng.randint(1, 2), retain=True)
 
 
 class ControllerClient(SimulatedClient):
-    """Clears each command of a device as soon as it has it, at whatever node it is. ``taken``: when it had each."""
+    """Clears each command of a device as soon as it receives it, at any node. ``taken``: when it received each one."""
 
     def __init__(self, world: "World", name: str, expiry: int, device: DeviceClient) -> None:
         super().__init__(world, name, expiry, {device.topic: 2})
@@ -434,8 +435,8 @@ class ControllerClient(SimulatedClient):
 
 
 class EndingClient(SimulatedClient):
-    """Its session outlives its connections until it says otherwise: with DISCONNECT, or by Clean Start. ``present``:
-    whether it must find a session next time; ``None``: that is not certain."""
+    """A client whose session outlives its connections until it ends the session with DISCONNECT or Clean Start.
+    ``present``: whether the next connection must find a session; ``None``: uncertain."""
 
     def __init__(self, world: "World", name: str, expiry: int, filters: dict[str, int]) -> None:
         super().__init__(world, name, expiry, filters)
@@ -450,7 +451,7 @@ class EndingClient(SimulatedClient):
         return True
 
     def end(self) -> None:
-        """DISCONNECT with Session Expiry Interval 0, and the next connection wherever it likes."""
+        """Send DISCONNECT with Session Expiry Interval 0, and connect to any node."""
         if self.online:
             assert self.node is not None
             self._ending = self.node
@@ -469,8 +470,8 @@ class EndingClient(SimulatedClient):
         return {} if self._ending is None else {c.SESSION_EXPIRY_INTERVAL: 0}
 
     def _look(self, life: object) -> None:
-        """It is certain where the node has it on disk, the bucket has nobody's key, and no node is still at an earlier
-        attempt of this client."""
+        """Determine whether the session has certainly ended: the node has stored its end, no key in the bucket names a
+        node for it, and no node still handles an earlier attempt of this client."""
         node = self._ending
         if node is None or self.transport is not None or node.life is not life or not node.running:
             return
@@ -485,7 +486,7 @@ class EndingClient(SimulatedClient):
         self.world.loop.call_later(0.01, self._look, life, context=NOBODY)
 
     def _retry(self) -> None:
-        # Some time, so that the end may become certain, and nodes come back meanwhile.
+        # Some time, so that the end may become certain, and nodes may return.
         wait = self.rng.choice((0.02, 1.0, 8.0)) if self._ending is not None else self.rng.uniform(*RETRY)
         self.world.loop.call_later(wait, self.connect, context=NOBODY)
 
@@ -500,7 +501,7 @@ class EndingClient(SimulatedClient):
         return clean
 
     def _is_to_be_discarded(self) -> bool:
-        """Whether an earlier attempt, with Clean Start, may still be under way at another node."""
+        """Return whether another node may still handle an earlier attempt with Clean Start."""
         self._clean_at = [
             (node, life)
             for node, life in self._clean_at

@@ -1,4 +1,4 @@
-"""The disk of a simulated node: batches in memory, each there some time after it was written, or lost with a crash."""
+"""The disk of a simulated node: batches in memory. Each is stored some time after its write, or lost in a crash."""
 
 import asyncio
 from collections.abc import Callable
@@ -20,7 +20,8 @@ from .loop import Life
 
 
 class SimulatedDisk:
-    """What a node's disk has, over all its lives. ``delay``: seconds from and to, that a batch takes."""
+    """The data on a node's disk, across all its starts. ``delay``: the shortest and longest time of a batch, in
+    seconds."""
 
     def __init__(self, rng: Random) -> None:
         self.rng = rng
@@ -81,15 +82,15 @@ class SimulatedLog:
         self._disk.last = seq
 
     def crash(self) -> None:
-        """The batch that is being written is on the disk or not."""
+        """Store or lose the batch that is being written."""
         if not self.idle and self._disk.rng.random() < 0.5:
             self._store(self.batch - 1)
 
     def yield_to_writer(self) -> None:
-        """There is no thread."""
+        """Do nothing: there is no thread."""
 
     def verify_path(self) -> None:
-        """No file can be taken away."""
+        """Do nothing: no file can disappear."""
 
     def read(self, seq: int, offset: int, size: int) -> asyncio.Future[bytes]:
         loop = asyncio.get_running_loop()
@@ -154,7 +155,7 @@ class SimulatedStore(Store):
         return encode(self._disk.batches[seq])[offset : offset + size]
 
     def _mark(self) -> None:
-        """There is no check file."""
+        """Do nothing: there is no check file."""
 
     @property
     def access_lost(self) -> str:

@@ -1,7 +1,7 @@
-"""VirtualLoop: an event loop whose time stands still while anything is to be done, and then jumps to the next timer.
+"""VirtualLoop: an event loop whose time stands still while any callback is ready, and then jumps to the next timer.
 
-What a node has started, belongs to its ``Life``: when that is over, nothing of it is called any more, not even a
-``finally``. So a node dies as by SIGKILL while its neighbours on the same loop go on.
+Everything that a node starts belongs to its ``Life``. When that ends, none of it is called again, not even a
+``finally``: a node dies as by SIGKILL while other nodes on the same loop continue.
 """
 
 import asyncio
@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 NOBODY: Final = contextvars.Context()
-"""The context of what belongs to no node."""
+"""The context of callbacks that belong to no node."""
 
 
 MAX_TURNS: Final = 5_000
-"""Iterations of the loop in which next to no time passes."""
+"""Maximum number of iterations during which almost no time passes."""
 
 
 class Killed(BaseException):
@@ -23,7 +23,7 @@ class Killed(BaseException):
 
 
 class Life:
-    """Of a node, from a start to its end."""
+    """The life of a node, from a start to its end."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -31,19 +31,19 @@ class Life:
 
 
 life: Final[contextvars.ContextVar[Life | None]] = contextvars.ContextVar("life", default=None)
-"""Whose code is running."""
+"""The node whose code is running."""
 
 
 class Stuck(Exception):
-    """Nothing is left to do, and nothing will be."""
+    """Nothing is scheduled, and nothing will be."""
 
 
 class Spinning(Exception):
-    """Much is done and no time passes."""
+    """Many callbacks run, and no time passes."""
 
 
 class _Selector(selectors.BaseSelector):
-    """Lets time pass in place of waiting. No file is ever ready."""
+    """Advances the time instead of waiting. No file is ever ready."""
 
     def __init__(self) -> None:
         self.time = 0.0
@@ -75,7 +75,7 @@ class _Selector(selectors.BaseSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """Time begins at 0."""
+    """An event loop whose time begins at 0."""
 
     def __init__(self) -> None:
         self.virtual = _Selector()

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from .world import World
 
 EPOCH = 1_700_000_000.0
-"""Unix seconds of the loop's time 0."""
+"""Unix time at the loop's time 0."""
 
 
 class VirtualClock(Clock):
-    """Both clocks are the loop's."""
+    """A clock whose wall time and monotonic time are those of the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -47,7 +47,7 @@ class VirtualClock(Clock):
 
 
 class _Listener:
-    """What a Connection asks of its listener."""
+    """The parts of a listener that a Connection uses."""
 
     name = label = "default"
 
@@ -65,7 +65,7 @@ class _Listener:
 
 
 class SimulatedTransport(asyncio.Transport):
-    """One end of a connection in the node; the client takes what is written some time later, in order."""
+    """The node's end of a connection; the client receives written data some time later, in order."""
 
     def __init__(self, node: "SimulatedNode", client: "SimulatedClient") -> None:
         super().__init__({"peername": ("192.0.2.1", 50_000), "sockname": ("127.0.0.1", 1883)})
@@ -148,7 +148,7 @@ class SimulatedTransport(asyncio.Transport):
             self._protocol.data_received(self._unread.pop(0))
 
     def reset(self) -> None:
-        """The network connection breaks."""
+        """Break the network connection."""
         if not self._lost:
             self._closing = self._lost = True
             self._node.transports.pop(self, None)
@@ -156,14 +156,14 @@ class SimulatedTransport(asyncio.Transport):
 
 
 class Row(msgspec.Struct, array_like=True, frozen=True):
-    """Of the table that all nodes share."""
+    """A row of the table that all nodes share."""
 
     value: str
 
 
 class SimulatedNode:
-    """``start`` and ``kill`` again and again; the disk stays. ``piece``: so many messages of a queue go to another node
-    at once."""
+    """A node that ``start`` and ``kill`` run and end repeatedly; its disk stays. ``piece``: the number of queued
+    messages that move to another node at once."""
 
     def __init__(self, name: str, settings: BrokerSettings, world: "World", piece: int) -> None:
         self.name = name
@@ -186,7 +186,7 @@ class SimulatedNode:
         self.transports: dict[SimulatedTransport, None] = {}
 
     async def start(self) -> None:
-        """Run again, with what the disk has. In the life of the node."""
+        """Start with the data of the disk, within a new life of the node."""
         self.lives += 1
         self.life = Life(f"{self.name}.{self.lives}")
         self.context = contextvars.Context()
@@ -229,36 +229,37 @@ class SimulatedNode:
 
     @property
     def knows_routes(self) -> bool:
-        """Whether it has read the routes of the others since its start."""
+        """Whether the node has read the routes of the others since its start."""
         cluster = self.server.cluster
         assert isinstance(cluster, NatsCluster)
         return cluster.routes._current.is_set()
 
     @property
     def knows_sessions(self) -> bool:
-        """Whether it has been told since its start whose the sessions are."""
+        """Whether the node has learned since its start which node has each session."""
         cluster = self.server.cluster
         assert isinstance(cluster, NatsCluster)
         return cluster.ownership._current.is_set()
 
     def is_at_session_of(self, client_id: str) -> bool:
-        """Whether an attempt of that client to connect is under way, or its key has still to be written."""
+        """Return whether the node handles a CONNECT of this client, or has yet to write its key."""
         cluster = self.server.cluster
         assert isinstance(cluster, NatsCluster)
         return cluster.ownership.busy(client_id)
 
     def connect(self, client: "SimulatedClient") -> SimulatedTransport:
-        """A network connection to this node."""
+        """Open a network connection to this node."""
         transport = SimulatedTransport(self, client)
         self.context.copy().run(transport.open)
         return transport
 
     def enter(self, call: object, *args: object) -> None:
-        """In the life of this node, as its own loop would."""
+        """Run within the life of this node, as its own loop would."""
         self.loop.call_soon(call, *args, context=self.context)  # type: ignore[arg-type]
 
     def kill(self) -> None:
-        """As kill -9: from here on nothing of it is called. Its disk has what it has, its clients see the end."""
+        """Kill the node as ``kill -9`` would: none of its callbacks runs again. Its disk keeps its data, and its
+        clients lose their connections."""
         self.life.over = True
         self.running = self.starting = False
         if self.lives:

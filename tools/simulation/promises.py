@@ -1,4 +1,4 @@
-"""What a cluster promises, checked when all is quiet again."""
+"""The promises of a cluster, checked when the simulation has settled."""
 
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def check(world: "World") -> None:
-    """Everything that is not as promised goes to ``world.wrong``."""
+    """Report every violation in ``world.wrong``."""
     if not world.sessions_end:
         for subscriber in world.subscribers:
             _received(world, subscriber)
@@ -23,7 +23,7 @@ def check(world: "World") -> None:
         for subscriber in world.subscribers:
             _received_by_one_that_moves(world, subscriber)
     if not world.forced_out:
-        # The disk of a node that was forced out took with it what that node had acknowledged.
+        # With the disk of a node that was forced out, the messages that it had acknowledged are lost.
         _retained(world)
         _cleared(world)
         _commands_cleared(world)
@@ -33,7 +33,7 @@ def check(world: "World") -> None:
 
 
 def check_last(world: "World", last: list[Sent]) -> None:
-    """What was published while nothing was wrong came to each subscriber, and to one of each group, once."""
+    """Check that messages published without faults reached each subscriber, and one member of each group, once."""
     subscribers = [*world.subscribers, *world.ending]
     counts = [(subscriber.name, subscriber.filters, _counts(subscriber)) for subscriber in subscribers]
     for group, members in world.groups.items():
@@ -46,7 +46,7 @@ def check_last(world: "World", last: list[Sent]) -> None:
 
 
 def _counts(*subscribers: SimulatedClient) -> dict[tuple[str, bytes], int]:
-    """How often each message came to one of them."""
+    """Return how often each message arrived at a client."""
     found: dict[tuple[str, bytes], int] = {}
     for subscriber in subscribers:
         for topic, payload, _, _, retain in subscriber.received:
@@ -56,13 +56,13 @@ def _counts(*subscribers: SimulatedClient) -> dict[tuple[str, bytes], int]:
 
 
 def _qos(subscriber: SimulatedClient, sent: Sent) -> int:
-    """What it was subscribed with; -1: it was not."""
+    """Return the QoS of the subscription; -1: not subscribed."""
     granted = [qos for each, qos in subscriber.filters.items() if matches(each, sent.topic)]
     return min(sent.qos, max(granted)) if granted else -1
 
 
 def _received(world: "World", subscriber: SimulatedClient) -> None:
-    """Acknowledged QoS 1 at least once, QoS 2 exactly once, nothing at QoS 0 or 2 twice."""
+    """Check deliveries: acknowledged QoS 1 at least once, QoS 2 exactly once, and nothing twice at QoS 0 or 2."""
     counts = _counts(subscriber)
     durable = subscriber.expiry > 0 and subscriber.sessions == 1
     for sent in world.messages:
@@ -79,9 +79,9 @@ def _received(world: "World", subscriber: SimulatedClient) -> None:
 
 
 def _received_by_one_that_moves(world: "World", subscriber: SimulatedClient) -> None:
-    """With ``fresh``. What was sent after the client has subscribed in its last session, and was acknowledged, comes at
-    least once. Nothing at QoS 0 or 2 comes twice, whichever of its sessions it was for; a message with DUP may be one
-    that the client has forgotten with an earlier session."""
+    """Check deliveries with ``fresh``. A message that was sent after the client subscribed in its last session, and was
+    acknowledged, arrives at least once. Nothing at QoS 0 or 2 arrives twice, in any session; a message with DUP may be
+    one that the client has forgotten with an earlier session."""
     if not subscriber.expiry:
         return  # of a session that ends with its connection nothing goes along
     counts: dict[tuple[str, bytes], int] = {}
@@ -99,10 +99,10 @@ def _received_by_one_that_moves(world: "World", subscriber: SimulatedClient) -> 
 
 
 def _in_order(world: "World", subscriber: SimulatedClient) -> None:
-    """Of each publisher and topic, what one node has taken came in order to one session, where it came for the first
-    time. What a publisher sends after it has moved may overtake what its node before has still to give to others. What
-    it sent first before the session began may come out of what it sends again, and so may what a node took that had not
-    read the routes."""
+    """Check order: messages of one publisher and topic that one node accepted arrive in order in one session, at their
+    first arrival. Messages that a publisher sends after it moved may overtake those that its earlier node has yet to
+    forward. Exceptions: messages first sent before the session began, among those that are sent again, and messages
+    accepted by a node that had not read the routes."""
     taken = {(sent.publisher, sent.topic, sent.number): sent for sent in world.messages if not sent.again}
     begun = 0.0
     seen: set[tuple[str, bytes]] = set()
@@ -127,7 +127,8 @@ def _in_order(world: "World", subscriber: SimulatedClient) -> None:
 
 
 def _shared(world: "World", group: str, members: list[SimulatedClient]) -> None:
-    """Acknowledged, and to some member once; twice only where a member's session ended or QoS 1 was sent again."""
+    """Check shared subscriptions: an acknowledged message reaches some member once; twice only if the session of a
+    member ended or QoS 1 was sent again."""
     topic_filter = group.split("/", 2)[2]
     counts = _counts(*members)
     lost_session = any(member.sessions > 1 for member in members)
@@ -142,7 +143,7 @@ def _shared(world: "World", group: str, members: list[SimulatedClient]) -> None:
 
 
 def _owners(world: "World") -> None:
-    """A session is on one node."""
+    """Check that each session is on one node."""
     for client in world.clients:
         nodes = [node.name for node in world.nodes if node.running and client.name in node.server.broker.sessions]
         if len(nodes) > 1:
@@ -163,7 +164,7 @@ def retained_agrees(world: "World") -> bool:
 
 
 def _retained(world: "World") -> None:
-    """Of each topic the one that was acknowledged last, or a later one."""
+    """Check that the retained message of each topic is the last acknowledged one, or a later one."""
     if "retained" not in world.features:
         return
     found = retained_of(world.nodes[0])
@@ -187,27 +188,27 @@ def _retained(world: "World") -> None:
 
 
 def _cleared(world: "World") -> None:
-    """Of a topic of one publisher what was acknowledged last, or a later one."""
+    """Check topics with one publisher: the last acknowledged change, or a later one, applies."""
     found = retained_of(world.nodes[0])
     for client in world.retaining:
         payload = found.get(client.topic, b"")
         sent = [each for each in world.messages if each.publisher == client.name]
         last = max((number for number, each in enumerate(sent) if each.acknowledged), default=-1)
         possible = sent[max(last, 0) :]
-        # Nobody knows when a node takes what another one has acknowledged.
+        # It is unknown when a node receives a message that another one has acknowledged.
         possible += [each for each in sent[:last] if each.again or not each.node]
         if payload not in {each.payload for each in possible} | ({b""} if last < 0 else set()):
             world.wrong(f"retained on {client.topic} is {payload!r}, not of {possible}")
 
 
 def _commands_cleared(world: "World") -> None:
-    """A command is not there any more that was cleared after its acknowledgement, or after it was received."""
+    """Check that no command is retained that was cleared after its acknowledgement or after its arrival."""
     found = retained_of(world.nodes[0])
     for controller in world.controllers:
         device = controller.device
         payload = found.get(device.topic, b"")
         clears = [each for each in world.messages if each.publisher == controller.name and each.acknowledged]
-        # What was sent to several nodes may be taken by one of them later than it was received from another.
+        # Of several nodes that a message was sent to, one may accept it after it was received from another.
         of_it = [each for each in world.messages if each.publisher == device.name and each.payload == payload]
         for sent in of_it:
             after = sent.acknowledged_at
@@ -228,7 +229,7 @@ def rows_agree(world: "World") -> bool:
 
 
 def _tables(world: "World") -> None:
-    """What was acknowledged is not lost to what came before it."""
+    """Check that an acknowledged change of a row is not overwritten by an earlier one."""
     rows = rows_of(world.nodes[0])
     for key, changes in world.row_changes.items():
         value = rows.get(key)
@@ -239,7 +240,7 @@ def _tables(world: "World") -> None:
 
 
 def _left_behind(world: "World") -> None:
-    """No session of the cluster's own but the links, and no move that is not over."""
+    """Check that only links are left of the cluster's own sessions, and that every move has ended."""
     for node in world.nodes:
         for name in getattr(node.server.broker.sessions, "internal", {}):
             if not name.startswith("\0link:"):

@@ -1,4 +1,4 @@
-"""World: a cluster, its clients, and what happens to them; all of it by one seed."""
+"""World: a cluster, its clients, and the events that affect them, all determined by one seed."""
 
 import asyncio
 import gc
@@ -30,42 +30,42 @@ RETAINED_TOPICS: Final = ("r/1", "r/2", "r/3")
 ROWS: Final = ("one", "two", "three")
 DAY: Final = 86_400
 SETTLE: Final = 240.0
-"""Seconds after the last fault in which all must be quiet."""
+"""Seconds after the last fault within which the cluster must settle."""
 MAX_STEPS: Final = 400_000
-"""Callbacks of the loop that no run needs."""
+"""Maximum number of callbacks in a run."""
 FEATURES: Final = ("members", "rows", "links", "ownership", "shared", "retained")
-"""What a run may be about: without ``links`` there are no clients, without ``ownership`` each stays at its node."""
+"""The parts of a run: without ``links`` there are no clients; without ``ownership`` each client stays at its node."""
 PAGING: Final = "paging"
-"""One more feature: some nodes keep hardly any body of a queued message in memory."""
+"""Another feature: some nodes keep almost no payloads of queued messages in memory."""
 RESTLESS: Final = "restless"
-"""One more: subscribers move all the time, and what one node sends to another is late by seconds."""
+"""Another feature: subscribers move all the time, and data between nodes is delayed by seconds."""
 BURSTS: Final = "bursts"
-"""One more: publishers send several messages in one piece."""
+"""Another feature: publishers send several messages in one piece."""
 PIECES: Final = "pieces"
-"""One more: a queue goes to another node in pieces of two or three messages."""
+"""Another feature: a queue moves to another node in pieces of two or three messages."""
 ENDS: Final = "ends"
-"""One more: clients end their sessions, and begin others."""
+"""Another feature: clients end their sessions and start new ones."""
 CLEARS: Final = "clears"
-"""One more: what is retained is cleared and retained again, from one node after the other."""
+"""Another feature: retained messages are cleared and retained again, at one node after another."""
 COMMANDS: Final = "commands"
-"""One more: devices retain commands, controllers clear each of them as soon as they have it, and both move."""
+"""Another feature: devices retain commands, controllers clear each one as soon as they receive it, and both move."""
 FORCED: Final = "forced"
-"""One more: nodes are forced out, and come back with an empty disk. Sessions end with them, so that of what clients get
-nothing is promised then, only that all comes to rest."""
+"""Another feature: nodes are forced out, and return with an empty disk. Their sessions end, so that deliveries are not
+promised; the cluster must only settle."""
 FRESH: Final = "fresh"
-"""One more: ``takeover`` is ``fresh``, so that sessions begin anew where their nodes are away. Their clients are
-promised less then: ``promises._received_by_one_that_moves``."""
+"""Another feature: ``takeover`` is ``fresh``, so that sessions start again if their nodes are unavailable. Promises to
+their clients are weaker: ``promises._received_by_one_that_moves``."""
 EVACUATED: Final = "evacuated"
-"""One more: nodes are evacuated, so that sessions move whose clients are away."""
+"""Another feature: nodes are evacuated, so that sessions of offline clients move."""
 DEFAULT: Final = ("members", "rows", "links")
 EVERYTHING: Final = (*FEATURES, PAGING, RESTLESS, BURSTS, PIECES, ENDS, CLEARS)
-"""``--features all``"""
+"""The features of ``--features all``."""
 APART: Final = (COMMANDS, FORCED, FRESH, EVACUATED)
-"""These are named as well, or they are not there."""
+"""Features that apply only if they are named."""
 
 
 class RowChange:
-    """A change of a row that some node was asked for; ``end``: when it was acknowledged."""
+    """A change of a row that was requested at some node; ``end``: when it was acknowledged."""
 
     def __init__(self, value: str, start: float) -> None:
         self.value = value
@@ -79,7 +79,7 @@ class TooLong(Exception):
 
 
 class _Errors(logging.Handler):
-    """What nodes log at ERROR, or with a traceback, is wrong."""
+    """Reports every log line of nodes at ERROR, or with a traceback, as a violation."""
 
     def __init__(self, world: "World") -> None:
         super().__init__(logging.DEBUG)
@@ -95,7 +95,7 @@ class _Errors(logging.Handler):
 
 
 class World:
-    """``features``: what the run is about. ``trace`` is given a line for everything that happens."""
+    """The simulated cluster. ``features``: the parts of the run. ``trace`` is called with a line for each event."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class World:
         self.starting: list[asyncio.Task[None]] = []
         # A node that is about to be forced out.
         self.forcing: SimulatedNode | None = None
-        # Whether a client may find a session that has begun anew without its knowing.
+        # Whether a client may find a session that started again without its knowledge.
         self.may_begin_anew = FRESH in features or FORCED in features
         # Whether sessions may have ended with their nodes.
         self.sessions_end = FRESH in features
@@ -164,10 +164,10 @@ class World:
         self.messages.append(sent)
 
     def subscribed(self, client: SimulatedClient) -> None:
-        """It has its SUBACK."""
+        """Handle a SUBACK."""
 
     def accepted(self, client: SimulatedClient, present: bool) -> None:
-        """It has its CONNACK."""
+        """Handle a CONNACK with success."""
         if self.may_begin_anew and client.node is not None:
             # The node is cut off, and the session is another one than that of the key: what was sent there is new to
             # this one, and what is sent here is new to that one.
@@ -191,14 +191,14 @@ class World:
                 self.wrong(f"{client.name} is connected to {node.name}, too")
 
     def _hears(self, one: SimulatedNode | None, other: SimulatedNode | None, since: float) -> bool:
-        """Whether one node has taken another one for running since then."""
+        """Return whether one node has considered another one running since that time."""
         if one is None or other is None or not one.running:
             return False
         found = next((each for each in one.server.cluster.members() if each.name == other.name), None)
         return found is not None and found.status == RUNNING and found.since <= since
 
     def session_keys(self) -> list[Owned]:
-        """What the bucket has of sessions, as a node that runs reads it."""
+        """Return the keys of sessions in the bucket, as a running node reads them."""
         cluster = next(node.server.cluster for node in self.nodes if node.running)
         assert isinstance(cluster, NatsCluster)
         values = [entry.value for entry in self.hub.buckets[BUCKET].last.values() if entry.value is not None]
@@ -206,19 +206,19 @@ class World:
         return [each[1] for each in found if each is not None]
 
     def refused(self, client: SimulatedClient, code: int) -> None:
-        """CONNACK with a Reason Code."""
+        """Handle a CONNACK with an error."""
         if self._calm and code not in (0x88, 0x97):
             self.wrong(f"{client.name} was refused with {code:#x}")
 
     def publish_refused(self, sent: Sent, code: int) -> None:
-        """PUBACK or PUBREC with a Reason Code: what is not taken is sent again by nobody."""
+        """Handle a PUBACK or PUBREC with an error: the client does not send a refused message again."""
         if code not in (0x97, 0x88):
             self.wrong(f"{sent} was refused with {code:#x}")
 
     # ---------------------------------------------------------------- the run
 
     def run(self) -> list[str]:
-        """What was not as promised."""
+        """Run the simulation; return the violations."""
         handler = _Errors(self)
         log = logging.getLogger("taipan")
         log.addHandler(handler)
@@ -354,7 +354,7 @@ class World:
             self.loop.call_later(client.rng.choice((0.5, 2.0, 6.0)), self._end_later, client, context=NOBODY)
 
     def _publish_on(self, publisher: SimulatedClient) -> None:
-        """Some messages, and again in a moment."""
+        """Publish some messages, and schedule the next ones."""
         if self._calm:
             return
         topics = list(TOPICS)
@@ -465,13 +465,13 @@ class World:
         self.rng.choice(self.subscribers).move(self._some())
 
     def _slow_way(self) -> None:
-        """What one node sends to another comes late, for some time."""
+        """Delay the data from one node to another for some time."""
         way = tuple(node.name for node in self.rng.sample(self.nodes, 2))
         self.hub.delays[way[0], way[1]] = (0.0, self.rng.choice((1.0, 4.0, 15.0)))
         self.loop.call_later(self.rng.choice((1.0, 5.0)), self.hub.delays.pop, way, None, context=NOBODY)
 
     def _slow_writes(self) -> None:
-        """What one node asks of the servers comes late, for some time."""
+        """Delay the requests of one node to the servers for some time."""
         way = (self.rng.choice(self.nodes).name, "")
         self.hub.delays[way] = (0.0, self.rng.choice((0.3, 1.0, 4.0)))
         self.loop.call_later(self.rng.choice((1.0, 5.0)), self.hub.delays.pop, way, None, context=NOBODY)
@@ -492,7 +492,7 @@ class World:
         self.loop.call_later(self.rng.choice((0.1, 1.0, 5.0, 15.0)), self._start, node, context=NOBODY)
 
     def _evacuate(self) -> None:
-        """For longer than a client has to come to another node by itself, or not so long."""
+        """Evacuate a node, for longer or shorter than its clients need to move."""
         node = self._some()
         if node is None:
             return
@@ -522,7 +522,7 @@ class World:
         self.note(f"{node.name} is evacuated no longer")
 
     def _force_out(self) -> None:
-        """A node dies or is cut off, and an operator removes it."""
+        """Stop or isolate a node, and remove it as an operator would."""
         node = self._some()
         if node is None or self.forcing is not None:
             return
@@ -556,7 +556,7 @@ class World:
         self._start(node)
 
     def _is_forced_out(self, node: SimulatedNode) -> bool:
-        """Whether it was, with the data that it has."""
+        """Return whether the node was forced out with its present data."""
         entry = self.hub.buckets[MEMBERS].last.get(node_key(node.name))
         running = next((each.server.cluster for each in self.nodes if each.running), None)
         if entry is None or entry.value is None or not isinstance(running, NatsCluster):
@@ -565,7 +565,7 @@ class World:
         return found is not None and found[1].forced_out
 
     def start_refused(self, node: SimulatedNode, error: NatsRefused) -> None:
-        """It was forced out while it started."""
+        """Handle the refusal of a node that was forced out while it started."""
         if self.sessions_end:
             self.loop.call_later(0.5, self._start, node, context=NOBODY)
         else:
@@ -587,7 +587,7 @@ class World:
             self.starting.append(self.loop.create_task(node.start()))
 
     def _kill_at_operation(self) -> None:
-        """Before one of the next things that it asks of NATS or of its disk: so at every step of whatever it does."""
+        """Kill a node before one of its next operations on NATS or its disk, so that it dies at any step."""
         node = self._some()
         if node is None:
             return
@@ -645,7 +645,7 @@ class World:
     # --------------------------------------------------------------- recovery
 
     async def _recover(self) -> None:
-        """No fault any more; everything must come to rest."""
+        """End all faults; everything must settle."""
         if self.violations:
             return
         self.note("no faults any more")
@@ -673,7 +673,7 @@ class World:
             await self._until("all is still quiet", self._quiet)
 
     async def _publish_once_more(self) -> None:
-        """Whatever has happened before: what is published now comes to everyone, once."""
+        """Publish after the faults: these messages must reach every subscriber once."""
         first = len(self.messages)
         for publisher in self.publishers:
             for topic in (*TOPICS, *(SHARED_TOPICS if self.groups else ())):
@@ -716,7 +716,7 @@ class World:
         return ""
 
     def _state(self) -> str:
-        """What is not quiet."""
+        """Return what has not settled."""
         found = []
         for node in self.nodes:
             if not node.running:

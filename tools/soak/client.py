@@ -26,11 +26,11 @@ from .promises import SLACK, Promises, Published, Subscriber
 from .web_socket import WebSocket
 
 WAIT = 10.0
-"""Seconds to wait for an answer of a node that runs. Only a fault waits so long."""
+"""Seconds to wait for an answer of a running node. Only a fault takes this long."""
 
 
 FOREVER = 36_000
-"""A Session Expiry Interval that does not pass."""
+"""A Session Expiry Interval that never expires."""
 
 
 class Gone(Exception):
@@ -81,7 +81,7 @@ class Connection(asyncio.Protocol):
                 self.web_socket.send(data)
 
     def drop(self) -> None:
-        """Break it; nothing that still arrives is looked at."""
+        """Break the connection and ignore everything that still arrives."""
         owner, self.owner = self.owner, None
         if self.transport is not None:
             self.transport.abort()
@@ -90,7 +90,8 @@ class Connection(asyncio.Protocol):
 
 
 class Client:
-    """What publishers and subscribers share: coming and going. ``held``: the node has its session, by CONNACK."""
+    """The common part of publishers and subscribers: connect and disconnect. ``held``: the node has the session,
+    according to CONNACK."""
 
     def __init__(self, promises: Promises, port: int, client_id: str, version: int, persistent: bool) -> None:
         self.promises = promises
@@ -108,7 +109,7 @@ class Client:
         self.may_begin_anew = False  # its session may be gone whenever it connects
         # When it left for the last time at the earliest, for a session of the last CONNACK, and at the latest.
         self._left = (0.0, 0.0)
-        # Whether a CONNECT that was not answered may have begun a new session where the last one had expired.
+        # Whether an unanswered CONNECT may have started a new session after the last one had expired.
         self._replaced = False
 
     @property
@@ -116,7 +117,8 @@ class Client:
         return self.connection is not None
 
     async def connect(self, clean_start: bool = False, will: Will | None = None) -> bool:
-        """CONNECT and CONNACK, taking over a connection that is still there; whether the session was present."""
+        """Send CONNECT and wait for CONNACK, taking over an existing connection. Return whether the session was
+        present."""
         old, self.connection = self.connection, None
         if old is not None:
             old.owner = None
@@ -185,7 +187,7 @@ class Client:
         return self.expiry < FOREVER and asked > max(self._left[1], self.promises.ready_at) + self.expiry + SLACK
 
     async def ask(self, packet: Packet, answer: type, packet_id: int) -> Any:
-        """Send, and wait for the answer."""
+        """Send a packet, and wait for the answer."""
         connection = self.connection
         if connection is None:
             raise Gone
@@ -202,11 +204,11 @@ class Client:
             self.answers.pop((answer, packet_id), None)
 
     async def ping(self) -> None:
-        """Whatever the node sent before the answer has been read."""
+        """Send PINGREQ and wait for PINGRESP; by then, everything that the node sent before has been read."""
         await self.ask(Pingreq(), Pingresp, 0)
 
     def disconnect(self, end: bool = False) -> None:
-        """DISCONNECT; the session stays, if it is one that does and this is not to ``end`` it (5.0)."""
+        """Send DISCONNECT. The session continues, unless it ends with its connection or ``end`` is set (5.0)."""
         connection = self.connection
         if connection is not None:
             if end:
@@ -225,7 +227,7 @@ class Client:
             self.connection.drop()
 
     def take(self, packet: Packet) -> None:
-        """A packet came."""
+        """Handle a packet that arrived."""
         packet_id = getattr(packet, "packet_id", 0)
         future = self.answers.get((type(packet), packet_id))
         if future is not None and not future.done() and not isinstance(packet, (Publish, Ack)):
@@ -235,10 +237,10 @@ class Client:
             self.fault(f"DISCONNECT {packet.reason_code:#x}")
 
     def answered(self, packet: Packet) -> None:
-        """An awaited packet came; called as it is read."""
+        """Handle an awaited packet as soon as it is read."""
 
     def lost(self) -> None:
-        """The connection has ended."""
+        """Handle the end of the connection."""
         self.connection = None
         now = time.monotonic()
         self._left = (self._left[0] or now, now)
@@ -247,10 +249,10 @@ class Client:
                 future.set_exception(Gone())
 
     def opened(self, present: bool) -> None:
-        """CONNACK was read."""
+        """Handle CONNACK."""
 
     def ending(self) -> None:
-        """What a session held ends here, if the node gets to see that."""
+        """Record the end of the session's promises, if the node receives the packet that ends the session."""
 
     def fault(self, text: str) -> None:
         self.promises.other += 1
@@ -258,7 +260,7 @@ class Client:
 
 
 class Publisher(Client):
-    """Sends QoS 1 and 2 with a window, and resumes after a kill where its session is still there."""
+    """Sends QoS 1 and 2 messages within a window, and resumes after a kill if its session still exists."""
 
     def __init__(
         self, promises: Promises, port: int, client_id: str, version: int, persistent: bool, window: int
@@ -273,7 +275,7 @@ class Publisher(Client):
 
     @property
     def source(self) -> str:
-        """The publisher whose messages of a topic come in order."""
+        """The name of the publisher whose messages on a topic arrive in order."""
         return self.client_id
 
     def opened(self, present: bool) -> None:
@@ -304,8 +306,8 @@ class Publisher(Client):
         self, topic: str, qos: int, retain: bool = False, clear: bool = False, size: int = 0, delay: int = 0,
         expiry: int = 0,
     ) -> None:  # fmt: skip
-        """Send one, when the window has room; does not wait for its acknowledgement. ``delay``: by ``$delayed/``;
-        ``expiry``: its Message Expiry Interval, 0 for none."""
+        """Send a message when the window has room, without waiting for the acknowledgement. ``delay``: seconds of
+        ``$delayed/``; ``expiry``: the Message Expiry Interval, 0 for none."""
         while self.connection is not None and not self._room.is_set():
             await self._room.wait()
         if self.connection is None:
@@ -326,7 +328,7 @@ class Publisher(Client):
         self.connection.send(publish)
 
     async def finish(self) -> None:
-        """Until nothing is unfinished."""
+        """Wait until every exchange is complete."""
         try:
             async with asyncio.timeout(WAIT):
                 while self.unfinished:
@@ -434,7 +436,7 @@ class Receiver(Client):
             self.fault(f"{suback} for {filters}")
 
     def subscribe_unheard(self, *filters: tuple[str, int]) -> None:
-        """SUBSCRIBE, whatever is answered, and whenever."""
+        """Send SUBSCRIBE without checking whether and how it is answered."""
         if self.connection is not None:
             for topic_filter, _ in filters:
                 self.promises.subscribing(self.session, topic_filter)
@@ -523,5 +525,5 @@ class Receiver(Client):
 
 
 def spread(rng: random.Random, low: float, high: float) -> float:
-    """Between the two, small ones more often."""
+    """Return the delay of an acknowledgement between the two limits; small delays are more frequent."""
     return low + (high - low) * rng.random() ** 2

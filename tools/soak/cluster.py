@@ -36,9 +36,9 @@ from .promises import Promises, Published
 AREAS = 4
 RETAINED = 6
 QUIET = 20.0
-"""Seconds that deliveries may take when nothing is wrong any more."""
+"""Seconds that deliveries may take after every fault has ended."""
 CALM = 2.0
-"""Seconds without a delivery after which nothing is on its way."""
+"""Seconds without a delivery after which no message is pending."""
 FAULTS = (
     ("none", 10),
     ("kill node", 25),
@@ -55,11 +55,12 @@ FAULTS = (
 
 
 class MovingPublisher(Publisher):
-    """Publishes by any node. Order is promised for what it publishes by one of them without going to another."""
+    """Publishes through any node. Order is promised only for messages that it publishes through one node without moving
+    to another."""
 
     stay = 0
     at = 0
-    """The port of the node that it stays at."""
+    """The port of the node at which this client stays."""
 
     @property
     def source(self) -> str:
@@ -120,7 +121,7 @@ class ClusterSoak:
 
         for client in [*self.moving, *self.members]:
             client.may_begin_anew = self.fresh
-        # Whose last CONNECT has no answer: its session may have begun anew.
+        # Clients whose last CONNECT has no answer: their sessions may have started again.
         self.unanswered: set[Receiver] = set()
         for client in self.moving:
             client.session.moves = self.fresh and client.version > 3
@@ -172,7 +173,7 @@ class ClusterSoak:
         )
 
     async def _begin(self) -> None:
-        """The subscriptions that are there all the time."""
+        """Create the subscriptions that exist during the whole run."""
         everything = [(f"t/{area}/#", 2) for area in range(AREAS)]
         for number, receiver in enumerate(self.stable):
             await self._connect(receiver, self.nodes[number], clean_start=True)
@@ -188,13 +189,14 @@ class ClusterSoak:
         self._count(not self.fresh)
 
     def _count(self, counts: bool) -> None:
-        """Whether what is published is owed to those whose sessions may begin anew."""
+        """Set whether messages must be delivered to clients whose sessions may start again."""
         if self.fresh:
             for session in {receiver.session for receiver in self.filters}:
                 self.promises.count(session, counts)
 
     async def _connect(self, client: Client, node: ClusterNode, clean_start: bool = False) -> bool:
-        """Whether its session was there. Raises Gone where the node is not there or does not take it."""
+        """Connect, and return whether the session was present. Raises Gone if the node is not running or refuses the
+        client."""
         client.port = node.port
         self.promises.note(f"{client.client_id} connects to {node.name}")
         return await client.connect(clean_start)
@@ -217,7 +219,7 @@ class ClusterSoak:
         tasks = [asyncio.create_task(actor) for actor in actors]
         await asyncio.sleep(rng.uniform(0.1, 0.5))
         mend = await self._break(fault)
-        # Long enough for sessions to begin anew, where they may.
+        # Long enough for sessions to start again, if they may.
         await asyncio.sleep(spread(rng, 0.1, 8.0 if self.fresh else 3.0))
         await mend()
         await asyncio.sleep(rng.uniform(0.1, 0.4))
@@ -232,14 +234,14 @@ class ClusterSoak:
         self._complaints()
 
     def _refusals(self) -> None:
-        """No election takes so long that a retained message would be refused."""
+        """Report refused retained messages: no election takes long enough for one."""
         refused, self.commands.refused = self.commands.refused, []
         if refused and self.cycles - self.disk_full > 1:
             self.promises.other += 1
             self.promises.wrong(f"retained messages are refused: {refused}")
 
     async def _break(self, fault: str) -> Callable[[], Awaitable[object]]:
-        """Let it go wrong; returns what mends it."""
+        """Cause a fault; return the function that ends it."""
         rng = self.rng
         node = rng.choice(self.nodes)
         server = rng.choice(self.processes.servers)
@@ -276,7 +278,7 @@ class ClusterSoak:
     # --- actors
 
     async def _take(self, receiver: Receiver) -> None:
-        """Come and go, on any node."""
+        """Connect and disconnect again and again, at any node."""
         rng = self.rng
         while True:
             try:
@@ -296,13 +298,13 @@ class ClusterSoak:
                 await asyncio.sleep(spread(rng, 0.01, 0.2))
 
     def _node_for(self, client: Client) -> ClusterNode:
-        """Any, or its own: with ``fresh``, and a session that may not begin anew."""
+        """Return any node; with ``fresh``, the client's own node if its session may not start again."""
         if self.fresh and client.persistent and not client.may_begin_anew:
             return self.nodes[self.clients.index(client) % len(self.nodes)]
         return self.rng.choice(self.nodes)
 
     async def _come(self, receiver: Receiver) -> None:
-        """It subscribes where its session is a new one, or it cannot know: MQTT 3.1 has no Session Present."""
+        """Connect and subscribe if the session is new or if that is unknown: MQTT 3.1 has no Session Present."""
         unanswered = receiver in self.unanswered
         if unanswered and receiver.session.moves:
             self.promises.doubtful(receiver.session)
@@ -347,7 +349,7 @@ class ClusterSoak:
                 self.promises.wrong(f"{node.name}'s log:\n" + "\n".join(lines))
 
     async def _patiently(self, what: str, do: Callable[[], Awaitable[bool]]) -> None:
-        """Until it is so, or it is wrong that it is not."""
+        """Wait until the condition is true; report a violation if the time limit passes."""
         end = time.monotonic() + QUIET
         while True:
             try:
@@ -362,7 +364,7 @@ class ClusterSoak:
             await asyncio.sleep(0.1)
 
     async def _settle(self) -> None:
-        """Everybody finishes what is begun and takes what is owed; then nothing may be missing."""
+        """Let every client complete its exchanges and receive its pending messages; then nothing may be missing."""
         promises = self.promises
         promises.note("settling")
         rng = self.rng
@@ -407,7 +409,7 @@ class ClusterSoak:
         self._count(False)
 
     async def _publish_once_more(self) -> None:
-        """Whatever was lost with a session: what is published now comes to all."""
+        """Publish after the faults: whatever was lost with a session, these messages must reach every subscriber."""
         before = -1
         # Until sessions that moved have all that was on its way to them, and no CONNECT of before is under way.
         while before != self.promises.delivered or not all(receiver.connected for receiver in self.filters):
@@ -436,7 +438,7 @@ class ClusterSoak:
         return True
 
     async def _note_sessions(self) -> None:
-        """Where the sessions are that do not get what is owed to them, for whoever looks for the reason."""
+        """Log the nodes of the sessions with missing messages, for the analysis of a failure."""
         for node in self.nodes:
             rows = await asyncio.to_thread(_clients, node)
             keys = ("clientid", "node", "connected", "mqueue_len", "inflight", "awaiting_rel")
@@ -489,7 +491,7 @@ def _later(do: Callable[[], object]) -> Callable[[], Awaitable[object]]:
 
 
 def _clients(node: ClusterNode) -> list[dict[str, Any]] | None:
-    """The clients that the node says the cluster has; ``None``: no answer, or not of all nodes."""
+    """Return the clients of the cluster as the node lists them; ``None``: no answer, or not from all nodes."""
     request = urllib.request.Request(f"http://127.0.0.1:{node.api_port}/api/v4/clients?_limit=1000")
     request.add_header("Authorization", "Basic " + base64.b64encode(":".join(APP).encode()).decode())
     try:
@@ -502,7 +504,7 @@ def _clients(node: ClusterNode) -> list[dict[str, Any]] | None:
 
 
 def _connected_clients(node: ClusterNode) -> int:
-    """How many of them are connected; -1: no answer."""
+    """Return the number of connected clients; -1: no answer."""
     rows = _clients(node)
     return -1 if rows is None else sum(row["connected"] for row in rows)
 

@@ -26,12 +26,12 @@ compaction.COMPACT_ABOVE, compaction._SLICE_RECORDS = int(sys.argv.pop(1)), int(
 from taipan.management.node import main
 sys.exit(main())
 """
-"""The node, with a log that is compacted long before it is large."""
+"""The command of a node whose log is compacted early."""
 APP = ("soak", "soak-secret-of-this-run")
 
 
 def nats_server() -> str:
-    """The program: the one beside this Python, else the one on the path."""
+    """Return the path of the NATS server: next to this Python, otherwise on the path."""
     beside = Path(sys.executable).parent / "nats-server"
     found = str(beside) if beside.exists() else shutil.which("nats-server")
     if found is None:
@@ -40,7 +40,7 @@ def nats_server() -> str:
 
 
 class NatsServer:
-    """One of three."""
+    """One of the three NATS servers."""
 
     def __init__(self, directory: Path, number: int) -> None:
         self.number = number
@@ -82,11 +82,11 @@ TAKEOVER = {
     "refuse": "suspect_after = 2.0\nstopped_after = 4.0\ntakeover_timeout = 4.0",
     "fresh": "suspect_after = 2.0\nstopped_after = 2.1\ntakeover_timeout = 1.0",
 }
-"""How long a node waits for another one: with ``fresh`` so short that sessions begin anew."""
+"""Settings for how long a node waits for another one; with ``fresh``, briefly enough for sessions to start again."""
 
 
 class ClusterNode:
-    """A node, on the same ports and data directory every time."""
+    """A node that keeps its ports and data directory over restarts."""
 
     def __init__(self, directory: Path, number: int, promises: Promises, rng: random.Random, takeover: str) -> None:
         self.number = number
@@ -204,7 +204,7 @@ secret = "{APP[1]}"
         return await process.wait()
 
     def fill_disk(self, full: bool) -> None:
-        """No file of it can grow any more, or again without a limit."""
+        """Prevent any file of the node from growing, or remove this limit."""
         process = self.process
         if process is None or process.returncode is not None:
             return
@@ -216,7 +216,7 @@ secret = "{APP[1]}"
             resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
 
     def complaints(self) -> list[str]:
-        """Lines of the log since the last time that should not be there."""
+        """Return the new lines of the log that should not exist."""
         if not self.log.exists():
             return []
         with self.log.open("rb") as log:
@@ -231,7 +231,7 @@ secret = "{APP[1]}"
 
 
 class Processes:
-    """All of them. ``close`` ends what is still there."""
+    """All processes of a run. ``close`` ends those that still run."""
 
     def __init__(self, directory: Path, promises: Promises, rng: random.Random, takeover: str) -> None:
         self.servers = [NatsServer(directory, number) for number in range(1, NODES + 1)]

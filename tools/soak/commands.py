@@ -1,4 +1,4 @@
-"""Commands: a device retains one at some node, its controller clears it at another, and then it is nowhere any more."""
+"""Commands: a device retains a command at one node, its controller clears it at another; then no node may have it."""
 
 import asyncio
 import random
@@ -10,12 +10,12 @@ from tests.support.peer import Address, Closed, Peer
 TOPICS = 3
 TOPIC = "k/"
 FAILED = (Closed, OSError, TimeoutError, AssertionError)
-"""The node is gone, or does not answer, or has refused the client."""
+"""The node is not running, does not answer, or has refused the client."""
 
 
 class Commands:
-    """Of one cluster. ``cleared``: topics of which a clear was acknowledged that followed the last command there, each
-    with how that came. ``refused``: acknowledgements that were no success."""
+    """The commands of one cluster. ``cleared``: topics with an acknowledged clear after the last command, each with its
+    history. ``refused``: acknowledgements with an error."""
 
     def __init__(self, rng: random.Random, ports: Callable[[], list[int]]) -> None:
         self._rng = rng
@@ -26,7 +26,7 @@ class Commands:
         self.count = 0
 
     async def go_on(self, number: int) -> None:
-        """One after the other on a topic, until it is cancelled."""
+        """Retain and clear one command after another on a topic, until the task is cancelled."""
         while True:
             await self._command(f"{TOPIC}{number}")
             await asyncio.sleep(self._rng.uniform(0.0, 0.05))
@@ -79,5 +79,5 @@ class Commands:
         return code < 0x80
 
     def left(self, found: dict[str, str]) -> list[str]:
-        """What should not be retained any more, of what was found."""
+        """Return the commands among ``found`` that should no longer be retained."""
         return [f"{topic} has {found[topic]!r}: {how}" for topic, how in self.cleared.items() if topic in found]

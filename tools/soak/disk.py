@@ -32,20 +32,20 @@ from .disk_promises import DiskPromises, Outcome
 from .disk_run import Run
 
 AFTERWARDS = 6
-"""Batches that a disturbed run stores before its power fails, too."""
+"""Number of batches that a disturbed run stores before its power fails, too."""
 MOST_STEPS = 600
-"""A disturbed run that has not stored them by then does not recover."""
+"""Maximum number of steps for these batches; a run that needs more does not recover."""
 
 
 class Started(NamedTuple):
-    """What a node has; ``None``: it is not asked about. ``users``: digests of the rows that decide who may."""
+    """The state of a started node; ``None``: not examined. ``users``: digests of the access records."""
 
     outcome: Outcome | None
     users: Digests | None
 
 
 class Checker:
-    """Starts nodes from what power cuts leave."""
+    """Starts nodes from the data that power cuts leave."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory / "cut"
@@ -57,8 +57,8 @@ class Checker:
         self.losses = 0
 
     def start(self, platter: Platter, random: Random | None, time: float) -> "Started | str":
-        """What a node has after a power cut now, or why it has nothing. ``random``: as in ``Platter.power_cut``; then
-        the power fails again while the store is opened, now and then."""
+        """Return the state of a node after a power cut at this point, or why it has none. ``random``: as in
+        ``Platter.power_cut``; sometimes the power fails again while the store is opened."""
         self._directory.mkdir()
         try:
             platter.power_cut(self._directory, random)
@@ -87,7 +87,8 @@ class Checker:
         return Started(outcome, users)
 
     def start_harmed(self, platter: Platter, random: Random) -> "Started | str":
-        """The same when the write-ahead log is cut or gone, too; without an outcome: the loss of users is told."""
+        """Do the same with a truncated or missing write-ahead log; without an outcome, the node reports the loss of
+        users."""
         self._directory.mkdir()
         try:
             platter.power_cut(self._directory, None)
@@ -135,7 +136,7 @@ class Checker:
 
 
 def complaints(started: Started | str, promises: DiskPromises) -> list[str]:
-    """What of it is not as was promised."""
+    """Return the broken promises."""
     if isinstance(started, str):
         return [started]
     found = [] if started.users is None else promises.check_users(started.users)
@@ -143,7 +144,7 @@ def complaints(started: Started | str, promises: DiskPromises) -> list[str]:
 
 
 class Cuts:
-    """Power cuts in one recorded run: after its operations ``numbers``, each with and without torn remains."""
+    """Power cuts in one recorded run: after each of its operations ``numbers``, with and without torn writes."""
 
     def __init__(self, directory: Path, seed: int, operations: int) -> None:
         self.directory = directory
@@ -161,7 +162,7 @@ class Cuts:
         return len(self.run.disk.events)
 
     def replay(self, numbers: Collection[int]) -> None:
-        """Check the cuts; ``wrong`` has what was found."""
+        """Check the cuts; ``wrong`` contains the findings."""
         numbers = set(numbers)
         platter = Platter()
         promises = DiskPromises()
@@ -193,7 +194,8 @@ class Cuts:
 
 
 class Failures:
-    """One run per call of ``numbers`` in which the disk fails there: once, or for a while, or is full for a while."""
+    """One run for each call of ``numbers`` in which the disk fails: once, for a while, or because it is full for a
+    while."""
 
     HOW = ("once", "broken", "full")
 
@@ -206,7 +208,7 @@ class Failures:
         self.calls = 0
 
     def play(self, numbers: Callable[[int], bool], tell: Callable[[str], None] = lambda _: None) -> None:
-        """``numbers`` says for a call whether to fail it; ``wrong`` has what was found."""
+        """Fail the calls that ``numbers`` selects; ``wrong`` contains the findings."""
         with small():
             asyncio.run(self._play(numbers, tell))
 
@@ -218,7 +220,7 @@ class Failures:
         begun = Counter[str]()
 
         def disturb() -> None:
-            """Before the writer's next job: a child for each of its calls and each way to fail, one after the other."""
+            """Fork a child for each call of the writer's next job and for each kind of failure, one after the other."""
             nonlocal disturbed
             if disturbed:
                 return
@@ -296,7 +298,7 @@ class Failures:
 
 
 def _failing(how: str, number: int, random: Random) -> Callable[[str, int], Exception | None]:
-    """What fails from call ``number`` on: that one, all for a while, or what needs space for a while."""
+    """Return the kind of failure from call ``number`` on: this call, all for a while, or those that need space."""
     last = number if how == "once" else number + random.randint(2, 60)
 
     def fail(kind: str, call: int) -> Exception | None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class ScriptedClient:
-    """One client of the script. What it has to answer waits in ``due`` until the script lets it."""
+    """One client of the script. The answers that it owes are in ``due`` until the script sends them."""
 
     def __init__(self, run: "Run", client_id: str, version: int, durable: bool, receive_maximum: int = 0) -> None:
         self.run = run
@@ -62,7 +62,7 @@ class ScriptedClient:
         )
 
     def leave(self, end: bool = False) -> None:
-        """DISCONNECT, to ``end`` the session with it (5.0)."""
+        """Send DISCONNECT; with ``end``, the session ends (5.0)."""
         peer = self._read_up() if self.online else None
         if peer is None:
             return
@@ -79,7 +79,7 @@ class ScriptedClient:
             peer.vanish()
 
     def _read_up(self) -> FakeClient | None:
-        """The connection, if all that came has not ended it."""
+        """Read everything that arrived; return the connection, or None if it has ended."""
         self.take()
         return self.peer
 
@@ -149,7 +149,7 @@ class ScriptedClient:
         self._send(publish)
 
     def answer(self, most: int) -> None:
-        """Send what is due, at most so many."""
+        """Send at most this number of pending answers."""
         while self.due and most > 0:
             most -= 1
             ack, name = self.due.popleft()
@@ -167,7 +167,7 @@ class ScriptedClient:
     # --- what it reads
 
     def take(self) -> None:
-        """Read everything that came."""
+        """Read everything that arrived."""
         peer = self.peer
         if peer is None:
             return

@@ -1,6 +1,7 @@
-"""A node on a fake disk, on one thread: broker, durability, journal and store are the real ones.
+"""A node on a fake disk, on one thread.
 
-Only the writer's thread is missing, whose jobs are done when the script says so.
+Broker, durability, journal and store are the real ones. Only the writer's thread is missing: its jobs run when the
+script calls them.
 """
 
 import asyncio
@@ -40,7 +41,7 @@ WILL_DELAY = 5
 
 @contextmanager
 def small() -> Iterator[None]:
-    """Checkpoints, compaction and shrinking within a short run."""
+    """Return limits with which checkpoints, compaction and shrinking occur within a short run."""
     with (
         patch.object(sqlite_log, "CHECKPOINT_PAGES", 40),
         patch.object(sqlite_log, "SPARE_PAGES", 8),
@@ -51,14 +52,14 @@ def small() -> Iterator[None]:
 
 
 class User(msgspec.Struct, array_like=True, frozen=True):
-    """A row that decides who may."""
+    """An access record of a user."""
 
     name: str
     change: int
 
 
 class ManualWriter:
-    """What ``persistence.log.log_writer.Writer`` does, one job whenever ``step`` is called and each tried once."""
+    """The same jobs as ``persistence.log.log_writer.Writer``, one for each ``step``, each tried once."""
 
     def __init__(self, log: SqliteLog, journal: WriteAheadLog) -> None:
         self._log = log
@@ -75,7 +76,7 @@ class ManualWriter:
         self._jobs.append(job)
 
     def step(self) -> bool:
-        """Try the next job, and serve reads whatever becomes of it; whether there was one."""
+        """Try the next job, and serve reads whatever its result; return whether there was a job."""
         for job in [each for each in self._jobs if isinstance(each, Read)]:
             self._jobs.remove(job)
             self._read(job)
@@ -172,14 +173,15 @@ class DiskFakeNode(FakeNode):
             self.compactions += not before and self.compaction.running
 
     async def settle(self) -> None:
-        """Let tasks go on and the loop turn, until both have nothing to do."""
+        """Run tasks and the event loop until both are idle."""
         for _ in range(6):
             await asyncio.sleep(0)
             self.run()
 
 
 def outcome_of(found: dict[int, bytes], time: float) -> Outcome:
-    """What a node makes of these batches, ``time`` being now; the wills of those who were there have gone out."""
+    """Return the state of a node that is restored from these batches at ``time``, after the wills of the connected
+    clients were published."""
     last = max(found, default=0)
     node = DurableFakeNode(ZONE, [decode(found[seq]) if seq in found else [] for seq in range(1, last + 1)], time)
     node.pass_time(WILL_DELAY + 1)
@@ -201,7 +203,7 @@ def outcome_of(found: dict[int, bytes], time: float) -> Outcome:
 
 
 def rows_of(found: dict[int, bytes]) -> Tables:
-    """The tables that these batches say."""
+    """Return the tables in these batches."""
     rows: dict[str, dict[str, bytes]] = {}
     for seq in sorted(found):
         for encoded in decode(found[seq]):

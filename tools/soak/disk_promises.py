@@ -1,7 +1,7 @@
-"""What clients of a scripted run were promised, and what a restored node must therefore have.
+"""The promises to the clients of a scripted run, and the state that a restored node must therefore have.
 
-Facts are recorded one after the other as clients send and read: what was promised at any moment follows from the facts
-up to then. What was sent and not answered may have happened or not; everything else is exact.
+Facts are recorded in the order in which clients send and read; the promises at any moment follow from the facts up to
+then. A packet that was sent and not answered may or may not have had its effect; everything else is exact.
 """
 
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ OFF = -2
 
 @dataclass(slots=True)
 class SentMessage:
-    """One message: who sent it, where to, and what its publisher knows of it."""
+    """One message: its sender, its topic, and what the publisher knows about it."""
 
     order: int
     publisher: str
@@ -31,7 +31,7 @@ class SentMessage:
 
 @dataclass(slots=True)
 class ClientSession:
-    """A durable session as its client knows it."""
+    """A durable session, from the client's point of view."""
 
     exists: bool | None = False  # None: a CONNECT or DISCONNECT that began or ended it was not answered
     filters: dict[str, int] = field(default_factory=dict)  # QoS, MAYBE or OFF
@@ -47,7 +47,7 @@ class ClientSession:
 
 @dataclass(slots=True)
 class Found:
-    """A session as the restored node has it; messages by name."""
+    """A session of the restored node; messages by name."""
 
     filters: dict[str, int]
     inflight: dict[int, str | None]
@@ -57,14 +57,14 @@ class Found:
 
 @dataclass(slots=True)
 class Outcome:
-    """Everything of a restored node that clients could notice, wills published."""
+    """The state of a restored node that clients can notice, including published wills."""
 
     sessions: dict[str, Found]
     retained: dict[str, str]
 
 
 class DiskPromises:
-    """Facts come in by ``record``; ``check`` says what of them a restored node does not honour."""
+    """Promises, fed by ``record``; ``check`` returns those that a restored node does not keep."""
 
     def __init__(self) -> None:
         self.messages: dict[str, SentMessage] = {}
@@ -113,7 +113,7 @@ class DiskPromises:
             self._over(client_id)
 
     def ending(self, client_id: str) -> None:
-        """DISCONNECT with Session Expiry Interval 0 was sent."""
+        """Record a DISCONNECT with Session Expiry Interval 0."""
         self.side(client_id).exists = None
         self._unsure(client_id)
 
@@ -136,7 +136,7 @@ class DiskPromises:
 
     def subscribing(self, client_id: str, topic_filter: str) -> None:
         filters = self.side(client_id).filters
-        # Until it is answered, the old one is there or the new one is.
+        # Until it is answered, either the old or the new one exists.
         filters[topic_filter] = MAYBE
 
     def subscribed(self, client_id: str, topic_filter: str, qos: int) -> None:
@@ -166,7 +166,7 @@ class DiskPromises:
         }
 
     def retaining(self, topic: str, value: str) -> None:
-        """``value`` "": it is cleared."""
+        """Record a retained message; ``value`` "": a clear."""
         self.retained.setdefault(topic, [""]).append(value)
 
     def retained_acknowledged(self, topic: str, value: str) -> None:
@@ -175,11 +175,12 @@ class DiskPromises:
             del values[: values.index(value)]
 
     def retained_refused(self, topic: str) -> None:
-        """The publisher of a retained topic has one on the way at a time."""
+        """Record the refusal of a retained message. The publisher of a retained topic has one message in flight at a
+        time."""
         self.retained[topic].pop()
 
     def acknowledged(self, name: str, publisher: str, packet_id: int) -> None:
-        """PUBACK or PUBREC was read; ``packet_id``: of a PUBREC to a durable session, else 0."""
+        """Record a PUBACK or PUBREC; ``packet_id``: of a PUBREC to a durable session, otherwise 0."""
         message = self.messages[name]
         message.acknowledged = True
         for client_id in message.candidates:
@@ -210,7 +211,7 @@ class DiskPromises:
         self.armed.add(name)
 
     def will_due(self, name: str) -> None:
-        """Its client vanished; all that the node did since the will came stands in order before this."""
+        """Record that the client was lost; everything that the node did since the will is earlier in the order."""
         if name in self.armed:
             self.armed.discard(name)
             self.messages[name].candidates = self._subscribers(self.messages[name].topic)
@@ -223,20 +224,20 @@ class DiskPromises:
     # --- facts: subscribers
 
     def took(self, client_id: str, name: str, qos: int, packet_id: int) -> None:
-        """A PUBLISH was read."""
+        """Record a PUBLISH that was read."""
         if qos == 2:
             side = self.side(client_id)
             side.arrived[name] = packet_id
             side.awaiting[packet_id] = name
 
     def answering(self, client_id: str, name: str) -> None:
-        """PUBACK or PUBREC is sent."""
+        """Record a PUBACK or PUBREC that is sent."""
         side = self.side(client_id)
         side.answered.add(name)
         side.owed.discard(name)
 
     def released(self, client_id: str, packet_id: int) -> None:
-        """PUBREL was read."""
+        """Record a PUBREL that was read."""
         side = self.side(client_id)
         name = side.awaiting.pop(packet_id, None)
         if name is not None:
@@ -245,7 +246,7 @@ class DiskPromises:
     # --- what must be
 
     def check(self, outcome: Outcome) -> list[str]:
-        """What was promised and is not there, or is and must not be; one line each."""
+        """Return what was promised and is missing, and what exists although it must not; one line each."""
         wrong: list[str] = []
         for client_id, side in self.sides.items():
             found = outcome.sessions.get(client_id)

@@ -17,7 +17,8 @@ RETAINED = 4
 
 
 class Run:
-    """The script. ``facts`` go by the number of disk operations before them; ``wrong``: what clients complained of."""
+    """The script. ``facts`` are keyed by the number of preceding disk operations; ``wrong``: violations that clients
+    noticed."""
 
     def __init__(self, directory: Path, seed: int, queue_memory: int = 20_000) -> None:
         self.random = Random(seed)
@@ -61,7 +62,7 @@ class Run:
         return [*self.publishers, *self.subscribers, *self.will_clients]
 
     async def play(self, go_on: Callable[["Run"], bool]) -> None:
-        """Steps as long as ``go_on`` says so and nobody complains."""
+        """Run steps as long as ``go_on`` returns true and no client reports a violation."""
         while go_on(self) and not self.wrong:
             self.steps += 1
             self._step()
@@ -136,7 +137,7 @@ class Run:
             client.leave(end=True)
 
     def _user(self) -> None:
-        """A row that decides who may comes, changes or goes."""
+        """Create, change or delete an access record."""
         name = f"u{self.random.randrange(6)}"
         if self.random.random() < 0.3:
             self.node.users.remove(name)
@@ -145,7 +146,7 @@ class Run:
         self.record("users_changed", self.node.durability.tables.access())
 
     def _will(self) -> None:
-        """A client with a will comes, or publishes so that the will is known to be stored, or goes."""
+        """Connect a client with a will, publish so that the will is known to be stored, or disconnect the client."""
         random = self.random
         for client in self.will_clients:
             if not client.online or random.random() < 0.4:

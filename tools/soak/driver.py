@@ -23,7 +23,7 @@ AREAS = 6
 """Topics are ``t/<area>/<n>``, filters ``t/<area>/#``: no two filters of a session overlap."""
 RETAINED = 5
 BOUND = 15
-"""Messages that wait for a session of the listener whose zone says ``queue_full = "refuse"``."""
+"""Limit of messages in the queue of a session at the listener whose zone has ``queue_full = "refuse"``."""
 NODE = """
 import sys
 from taipan.broker.store import compaction
@@ -31,9 +31,9 @@ compaction.COMPACT_ABOVE, compaction._SLICE_RECORDS = int(sys.argv.pop(1)), int(
 from taipan.management.node import main
 sys.exit(main())
 """
-"""The node, with a log that is compacted long before it is large."""
+"""The command of a node whose log is compacted early."""
 START = 30.0
-"""Seconds within which a start must succeed."""
+"""Time limit of a start, in seconds."""
 
 
 @dataclass
@@ -44,14 +44,14 @@ class _Will:
 
 
 class Willer(Publisher):
-    """A publisher with a will; ``will`` is None again when it said goodbye."""
+    """A publisher with a will; ``will`` is None again after a DISCONNECT."""
 
     will: _Will | None = None
     stored = False  # certainly
 
 
 class Node:
-    """The process, on the same port and data directory every time; what of the queues is paged out differs."""
+    """The process, with the same port and data directory each time; the amount of paged-out data differs."""
 
     def __init__(self, directory: Path, promises: Promises, rng: random.Random) -> None:
         self.rng = rng
@@ -132,7 +132,7 @@ class Node:
         return await process.wait()
 
     def complaints(self) -> list[str]:
-        """Lines of the log since the last time that should not be there."""
+        """Return the new lines of the log that should not exist."""
         with self.log.open("rb") as log:
             log.seek(self._read)
             text = log.read()
@@ -196,7 +196,7 @@ class Soak:
     # --- the run
 
     async def run(self, cycles: int, settle_every: int = 5, seconds: float = float("inf")) -> bool:
-        """So many cycles, or as many as fit in ``seconds``; ends at the first thing that is wrong."""
+        """Run this number of cycles, or as many as fit in ``seconds``; stop at the first violation."""
         end = time.monotonic() + seconds
         if await self._start():
             await self._begin()
@@ -244,7 +244,7 @@ class Soak:
         return True
 
     async def _begin(self) -> None:
-        """The subscriptions that are there all the time."""
+        """Create the subscriptions that exist during the whole run."""
         everything = [(f"t/{area}/#", 2) for area in range(AREAS)]
         for receiver in self.stable:
             await receiver.connect(clean_start=True)
@@ -307,7 +307,7 @@ class Soak:
             await self._check_retained()
 
     async def _silence(self, tasks: list[asyncio.Task[None]]) -> None:
-        """What the dead node had sent is read to its end; then nobody is connected."""
+        """Read everything that the dead node had sent; then no client is connected."""
         for _ in range(50):
             if not any(client.connected for client in self.clients):
                 break
@@ -414,7 +414,7 @@ class Soak:
                 await publisher.connect()
 
     async def _will(self) -> None:
-        """A client with a will: it goes without a goodbye, or with one, or stays until the node is killed."""
+        """Run a client with a will: its connection is lost, it sends DISCONNECT, or its node is killed."""
         rng = self.rng
         self._willers += 1
         version = rng.choice((4, 5))
@@ -469,7 +469,7 @@ class Soak:
         del self.promises.subscribers["checker"]
 
     async def _settle(self) -> None:
-        """Everybody finishes what is begun and takes what is owed; then nothing may be missing."""
+        """Let every client complete its exchanges and receive its pending messages; then nothing may be missing."""
         promises = self.promises
         promises.note("settling")
         coming = (each for each in (*self.changing, *self.expiring) if each.held or each.unsure)

@@ -1,20 +1,19 @@
-"""What the node has promised so far, and what it did with it.
+"""The promises of a node so far, and how it kept them.
 
-Everything is written down in the order in which the clients send and read (one event loop, so that order is total),
-and a promise is entered only where it is certain: a subscription counts from its SUBACK to the sending of its
-UNSUBSCRIBE, a message from the sending of its PUBLISH to its PUBACK or PUBREC. What lies between is allowed and not
-demanded.
+Events are recorded in the order in which the clients send and read; one event loop makes that order total. A promise is
+recorded only if it is certain: a subscription applies from its SUBACK until its UNSUBSCRIBE is sent, and a message from
+its PUBLISH until its PUBACK or PUBREC. Between these moments, both outcomes are allowed.
 """
 
 import time
 from collections import deque
 
 SLACK = 2.5
-"""Seconds by which what depends on time may be early or late, on a busy machine with a sweep each second."""
+"""Tolerance in seconds for whatever depends on time, on a busy machine with a sweep each second."""
 
 
 def matches(topic_filter: str, topic: str) -> bool:
-    """Whether a filter, with or without ``#`` at its end, of a shared subscription or not, takes a topic."""
+    """Return whether a topic matches a filter, with or without ``#`` at its end, shared or not."""
     if topic_filter.startswith("$share/"):
         topic_filter = topic_filter.split("/", 2)[2]
     if topic_filter.endswith("/#"):
@@ -63,7 +62,7 @@ class Published:
         self.owed_until = self.expired_at = time.monotonic() + expiry if expiry else float("inf")
 
     def sent_again(self) -> None:
-        """Its interval begins anew, where the node takes this for a message of its own."""
+        """Restart the expiry interval, if the node treats this attempt as a new message."""
         if self.expiry:
             self.expired_at = time.monotonic() + self.expiry
 
@@ -101,8 +100,8 @@ class Subscriber:
 
 
 class _Retained:
-    """What was sent for a topic; ``value`` "": it is cleared. ``node``: to which one; ``open``: that one may take it
-    yet."""
+    """A retained message or a clear that was sent for a topic; ``value`` "": a clear. ``node``: the node that it was
+    sent to; ``open``: that node may still accept it."""
 
     __slots__ = ("name", "node", "open", "value")
 
@@ -114,8 +113,8 @@ class _Retained:
 
 
 class _RetainedTopic:
-    """What may be retained on a topic. ``sent``: all since it was seen last, what was there first; ``oldest``: from
-    there on any may be the last one; ``by``: the node that has acknowledged that one."""
+    """The possible retained messages of a topic. ``sent``: all since the last observation, which is first; ``oldest``:
+    index of the first that may still be the last one; ``by``: the node that has acknowledged it."""
 
     def __init__(self, value: str) -> None:
         self.sent = [_Retained("", value, 0)]
@@ -135,9 +134,9 @@ class _RetainedTopic:
             each.open = each.open and each.node != node
 
     def possible(self) -> list[str]:
-        """Beside ``oldest`` and what follows it: what another node takes later, having sent no acknowledgement; and
-        what it had taken and not written before a clear, where the bucket had nothing of the topic, so that the clear
-        left no deletion (docs/decisions/0055)."""
+        """Return the values that may be retained: those from ``oldest`` on; earlier ones that another node may still
+        accept, because it sent no acknowledgement; and earlier ones that a node had accepted and not written before a
+        clear, if the bucket had nothing for the topic, so that the clear left no deletion (docs/decisions/0055)."""
         before = [each for each in self.sent[: self.oldest] if each.node != self.by]
         late = [each.value for each in before if each.open]
         if not self.sent[self.oldest].value:
@@ -147,7 +146,7 @@ class _RetainedTopic:
 
 
 class Promises:
-    """Promises and deliveries; ``violations`` is what was broken, one text each."""
+    """Promises and deliveries; ``violations`` has one text for each broken promise."""
 
     def __init__(self) -> None:
         self.tick = 0
@@ -187,7 +186,7 @@ class Promises:
         return found
 
     def subscribing(self, session: Subscriber, topic_filter: str) -> None:
-        """SUBSCRIBE is sent."""
+        """Record a SUBSCRIBE that is sent."""
         state = session.filters.setdefault(topic_filter, _Filter())
         state.gone_at = -1
         if not state.solid:
@@ -195,14 +194,14 @@ class Promises:
         session.note(f"SUBSCRIBE {topic_filter} sent")
 
     def subscribed(self, session: Subscriber, topic_filter: str, qos: int) -> None:
-        """SUBACK was read."""
+        """Record a SUBACK that was read."""
         state = session.filters[topic_filter]
         state.solid = state.known = True
         state.qos = qos
         session.note(f"SUBACK {topic_filter} read")
 
     def unsubscribing(self, session: Subscriber, topic_filter: str) -> None:
-        """UNSUBSCRIBE is sent."""
+        """Record an UNSUBSCRIBE that is sent."""
         state = session.filters.setdefault(topic_filter, _Filter())
         state.solid = state.known = False
         for message in self._open_messages():
@@ -211,14 +210,15 @@ class Promises:
         session.note(f"UNSUBSCRIBE {topic_filter} sent")
 
     def unsubscribed(self, session: Subscriber, topic_filter: str) -> None:
-        """UNSUBACK was read."""
+        """Record an UNSUBACK that was read."""
         state = session.filters[topic_filter]
         state.known = True
         state.gone_at = self._now()
         session.note(f"UNSUBACK {topic_filter} read")
 
     def ending(self, session: Subscriber) -> None:
-        """The session is about to end by the client's will: nothing is owed to it any more, and all may come again."""
+        """Record that the client is about to end its session: nothing is owed to it any longer, and every message may
+        arrive again."""
         for message in self.messages.values():
             message.candidates.discard(session)
             message.got.pop(session, None)
@@ -229,7 +229,7 @@ class Promises:
         session.note("the session is to end")
 
     def ended(self, session: Subscriber) -> None:
-        """It has certainly ended; a new one may be there."""
+        """Record that the session has certainly ended; a new one may exist."""
         now = self._now()
         session.owed.clear()
         session.newest.clear()
@@ -242,7 +242,7 @@ class Promises:
         session.note("the session has ended")
 
     def doubtful(self, session: Subscriber) -> None:
-        """Its session may have begun anew without its client's knowing."""
+        """Record that the session may have started again without the client's knowledge."""
         session.owed.clear()
         for message in self.messages.values():
             message.candidates.discard(session)
@@ -251,8 +251,8 @@ class Promises:
         session.note("the session may have begun anew")
 
     def count(self, session: Subscriber, counts: bool) -> None:
-        """From now on what is published is owed to it, and comes as it should; or nothing of that, but for what is owed
-        to one that ``moves``."""
+        """Set whether messages that are published from now on are owed to this subscriber in order; one that ``moves``
+        has weaker promises."""
         session.counts_from = self._now() if counts else float("inf")
         if not session.moves:
             session.owed.clear()
@@ -265,14 +265,14 @@ class Promises:
     # --- messages
 
     def sending(self, publisher: str, topic: str, qos: int, expiry: int = 0) -> Published:
-        """A new message is about to be sent."""
+        """Record a new message that is about to be sent."""
         self._order += 1
         self.published += 1
         name = f"{publisher}:{self._order}"
         message = Published(name, publisher, self._order, topic, qos, self._now(), expiry)
         for session in self.subscribers.values():
             for topic_filter, state in session.filters.items():
-                # What is in flight with QoS 2 when its node dies does not come to the session that begins anew.
+                # A QoS 2 message in flight when its node dies does not reach the session that starts again.
                 counts = session.counts_from <= message.sent_at or (session.moves and qos == 1)
                 if state.solid and matches(topic_filter, topic) and counts:
                     message.candidates.add(session)
@@ -282,7 +282,7 @@ class Promises:
         return message
 
     def acknowledged(self, message: Published, reason_code: int = 0) -> None:
-        """Its PUBACK or PUBREC was read; a will: it is certain to be stored."""
+        """Record that the PUBACK or PUBREC of a message was read; for a will: that it is certainly stored."""
         if message.acked_at:
             return
         message.acked_at = self._now()
@@ -296,14 +296,15 @@ class Promises:
         message.candidates = set()
 
     def refused(self, message: Published, certain: bool) -> None:
-        """0x97 was read: nobody is to get it, where that is ``certain``."""
+        """Record a 0x97: if that is ``certain``, no subscriber may receive the message."""
         self.refusals += 1
         message.refused = certain
         message.candidates = set()
         message.note(f"refused, certain={certain}")
 
     def remaining(self, session: Subscriber, name: str, remaining: int, dup: bool) -> None:
-        """The Message Expiry Interval with which it came, 0 for none. What was sent in time may be sent again later."""
+        """Check the Message Expiry Interval of a delivery, 0 for none. A message that was sent in time may be sent
+        again later."""
         message = self.messages.get(name)
         if message is None:
             return
@@ -316,7 +317,7 @@ class Promises:
             self.wrong(text, message, session)
 
     def delivered_to(self, session: Subscriber, name: str, topic: str, qos: int, dup: bool) -> None:
-        """A PUBLISH (RETAIN 0) was read; for QoS 2 only one that the client takes as new."""
+        """Record a PUBLISH (RETAIN 0) that was read; for QoS 2, only if the client treats it as new."""
         message = self.messages.get(name)
         self.delivered += 1
         if message is not None and session.moves:
@@ -353,7 +354,7 @@ class Promises:
             for each, state in session.filters.items()
         ):
             self.wrong(f"{name} came to {session.client_id}, which had unsubscribed before", message, session)
-        # Where the first of its copies expired, a later one comes after what was published between them.
+        # If the first of its copies expired, a later one arrives after the messages published in between.
         if not session.ordered or message.expired_at > message.owed_until:
             return
         key = (message.publisher, topic, message.qos, qos)
@@ -366,20 +367,21 @@ class Promises:
     # --- retained
 
     def retaining(self, topic: str, name: str, value: str, node: int = 1) -> None:
-        """A PUBLISH with RETAIN is sent, or sent again; ``value`` "": a clear. ``node``: to which one."""
+        """Record a PUBLISH with RETAIN that is sent, or sent again; ``value`` "": a clear. ``node``: the node that it
+        is sent to."""
         self.retained.setdefault(topic, _RetainedTopic("")).sent.append(_Retained(name, value, node))
 
     def retained_acknowledged(self, topic: str, name: str, node: int = 1) -> None:
-        """It is certain: what was before is not."""
+        """Record that this message has certainly replaced the earlier ones."""
         self.retained[topic].acknowledged(name, node)
 
     def retained_closed(self, node: int) -> None:
-        """The node was killed: it takes nothing more of what was sent to it."""
+        """Record that the node was killed: it accepts nothing more of what was sent to it."""
         for topic in self.retained.values():
             topic.closed(node)
 
     def retained_seen(self, found: dict[str, str]) -> None:
-        """What the node has, with no publisher connected."""
+        """Record the retained message of the node while no publisher is connected."""
         for topic, known in self.retained.items():
             value, possible = found.get(topic, ""), known.possible()
             if value not in possible:
@@ -393,12 +395,12 @@ class Promises:
     # --- the account
 
     def owed(self) -> int:
-        """Deliveries that are still due."""
+        """Return the deliveries that are still due."""
         now = time.monotonic() + SLACK
         return sum(message.owed_until > now for session in self.subscribers.values() for message in session.owed)
 
     def settle(self) -> None:
-        """Everything had its time: what is owed now is lost; what was done is forgotten."""
+        """Report the deliveries that are still due as lost, and forget the completed ones."""
         for session in self.subscribers.values():
             for message in sorted(session.owed, key=lambda each: each.order):
                 if message.owed_until < time.monotonic() + SLACK:
@@ -407,13 +409,13 @@ class Promises:
                 self.lost += 1
                 self.wrong(f"{message.name} was lost for {session.client_id}", message, session)
             session.owed.clear()
-        # What was never acknowledged may come, or not; after the second time everybody has what there is of it.
+        # A message that was never acknowledged may arrive or not; after the second time, every copy has arrived.
         self.messages = {name: each for name, each in self.messages.items() if not each.acked_at and not each.settled}
         for each in self.messages.values():
             each.settled = True
 
     def wrong(self, text: str, message: Published | None = None, session: Subscriber | None = None) -> None:
-        """Something was broken; with what happened to it."""
+        """Report a violation, with the history of the message."""
         lines = [text]
         events: list[tuple[float, str]] = []
         if message is not None:

@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 
 BOTH = ("up", "down")
-"""Directions: ``up`` is from the node to the server."""
+"""Both directions; ``up`` is from the node to the server."""
 
 
 class Proxy:
@@ -45,14 +45,14 @@ class Proxy:
         self.held = set(directions)
 
     def release(self) -> None:
-        """Forward everything again, at once, and what was held first."""
+        """Forward everything again immediately, beginning with the held data."""
         self.held = set()
         self.delay = 0.0
         for pipe in list(self._pipes):
             pipe.wake()
 
     def drop(self) -> None:
-        """End all connections that run over it."""
+        """End all connections through the proxy."""
         for pipe in list(self._pipes):
             pipe.abort()
 
@@ -99,7 +99,7 @@ class _Pipe:
             self.abort()
 
     def wake(self) -> None:
-        """Forward what may go now."""
+        """Forward the data that is no longer held."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -116,7 +116,7 @@ class _Pipe:
                 self.sink.write(data)
 
     def abort(self) -> None:
-        """Both ends notice."""
+        """Close both ends."""
         if self._timer is not None:
             self._timer.cancel()
         self.proxy.forget(self)

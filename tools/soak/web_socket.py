@@ -11,13 +11,13 @@ from websockets.uri import parse_uri
 
 
 class Carrier(Protocol):
-    """The transport below."""
+    """The transport below the WebSocket."""
 
     def write(self, data: bytes) -> None: ...
 
 
 class WebSocket:
-    """What is sent before the handshake is through waits for it."""
+    """One end of a WebSocket connection. Data that is sent during the handshake waits for its end."""
 
     def __init__(self, transport: Carrier, port: int) -> None:
         self._transport = transport
@@ -34,7 +34,8 @@ class WebSocket:
             self._flush()
 
     def feed(self, data: bytes) -> bytes:
-        """Bytes from the node; the bytes of packets among them. Raises ValueError: no WebSocket of MQTT."""
+        """Accept bytes from the node; return the bytes of packets in them. Raises ValueError for an invalid WebSocket
+        frame."""
         self._protocol.receive_data(data)
         if self._protocol.handshake_exc is not None:
             raise ValueError(f"the handshake failed: {self._protocol.handshake_exc!r}")

@@ -9,7 +9,7 @@ from tools.style.texts import ROOT, english
 FILE = Path(__file__).with_name("budget.txt")
 
 Counts = dict[tuple[str, str], int]
-"""By file, relative to the root, and pattern."""
+"""Number of occurrences by file, relative to the root, and pattern."""
 
 
 def counted(paths: Iterable[Path], root: Path = ROOT) -> Counts:
@@ -33,10 +33,10 @@ def write(counts: Counts, file: Path = FILE) -> None:
 
 
 def above(budget: Counts, counts: Counts) -> dict[tuple[str, str], tuple[int, int]]:
-    """What exceeds the budget: for each the count and what is allowed."""
+    """Return what exceeds the budget: for each the count and the allowed number."""
     return {key: (count, budget.get(key, 0)) for key, count in counts.items() if count > budget.get(key, 0)}
 
 
 def lowered(budget: Counts, counts: Counts) -> Counts:
-    """The budget with each number lowered to what is there; no number grows."""
+    """Return the budget with each number lowered to the actual one; no number grows."""
     return {key: min(allowed, counts[key]) for key, allowed in budget.items() if key in counts}

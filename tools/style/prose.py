@@ -20,7 +20,7 @@ LINTERS: Final = Path(__file__).parent / "linters"
 WORDS: Final = LINTERS / "words.txt"
 _IGNORED: Final = LINTERS / "ignored.json"
 _GENERATED: Final = ("docs/conformance.md", "docs/api/", "docs/rule-parameters.md")
-"""Grammar is not checked here: sentences of others, or tables of names."""
+"""Pages whose grammar is not checked: sentences of others, or tables of names."""
 
 
 def install() -> Path:
@@ -34,29 +34,29 @@ def pages() -> list[Path]:
 
 
 def spelling(node: Path, paths: list[Path]) -> list[str]:
-    """Unknown words, as ``docs/log.md:12:3 - Unknown word (teh)``."""
+    """Return unknown words, as ``docs/log.md:12:3 - Unknown word (teh)``."""
     cspell = LINTERS / "node_modules" / "cspell" / "bin.mjs"
     options = ["--config", str(LINTERS / "cspell.json"), "--root", "/", "--no-progress", "--no-summary", "--no-color"]
     return _lines([str(node), str(cspell), "lint", *options, *map(str, paths)], {0, 1})
 
 
 def grammar(node: Path, paths: list[Path]) -> list[str]:
-    """What Harper finds in Markdown, as ``docs/log.md:12 in in: Did you mean to repeat this word?``."""
+    """Return Harper's findings in Markdown, as ``docs/log.md:12 in in: Did you mean to repeat this word?``."""
     settings = json.dumps({"words": words(), "ignored": ignored()})
     found = map(json.loads, _lines([str(node), str(LINTERS / "grammar.js"), settings, *map(str, paths)], {0}))
     return [f"{each['file']}:{each['line']} {each['text']}: {each['message']}" for each in found]
 
 
 def terms(node: Path, paths: list[Path]) -> list[str]:
-    """Words in place of a term of the glossary, or of textlint's own list, as ``docs/log.md:12 Incorrect term: “user
-    name”, use “username” instead``."""
+    """Return words in place of a term of the glossary, or of textlint's own list, as ``docs/log.md:12 Incorrect term:
+    “user name”, use “username” instead``."""
     settings = json.dumps({"terms": replacements(PAGE.read_text("utf-8")), "ignored": ignored()})
     found = map(json.loads, _lines([str(node), str(LINTERS / "terms.js"), settings, *map(str, paths)], {0}))
     return [f"{each['file']}:{each['line']} {each['message']}" for each in found]
 
 
 def ignored() -> list[str]:
-    """Parts of findings of Harper and textlint that are wrong."""
+    """Return parts of wrong findings of Harper and textlint."""
     return list(json.loads(_IGNORED.read_text("utf-8")))
 
 
@@ -86,7 +86,7 @@ def main() -> int:
 
 
 def files_for_spelling() -> list[Path]:
-    """Markdown, the dashboard's texts, and reasons with their advice."""
+    """Return Markdown, the dashboard's texts, and reasons with their advice."""
     operations = ROOT / "management" / "operations"
     texts = [path for path in files() if path.suffix == ".ts"]
     return [*pages(), *texts, operations / "reasons.py", operations / "advice.py"]

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 _GENERATED = {"docs/conformance.md", "docs/api/specification.md", "docs/api/endpoints.md"}
 _EXAMPLES = {"docs/style.md"}
-"""Has wrong sentences on purpose."""
+"""Pages with wrong sentences on purpose."""
 _HISTORY = "docs/decisions/"
 
 
@@ -42,12 +42,12 @@ def english(path: Path) -> list[tuple[str, Patterns]]:
 
 _COMMENTS = re.compile(r"(?s)/\*.*?\*/|(?m:^\s*//.*$)")
 _INSERTED = re.compile(r"\$\{(?:[^{}`]|`[^`]*`)*\}")
-"""What a template has in place of a value; the value may be a template itself."""
+"""A placeholder in a template; the value may be a template itself."""
 _STRINGS = re.compile(r'"((?:[^"\\\n]|\\.)*)"|\'((?:[^\'\\\n]|\\.)*)\'|`((?:[^`\\]|\\.)*)`')
 
 
 def _of_typescript(text: str) -> Iterator[str]:
-    """The strings and templates of the texts of a page; not the name of a file, or of the texts themselves."""
+    """Yield the strings and templates of a page's texts, except file names and the names of text groups."""
     text = re.sub(r"(?m)^import .*$|\binLanguage\(\"\w+\"", "", _COMMENTS.sub("", text))
     for match in _STRINGS.finditer(_INSERTED.sub("X", text)):
         yield next(filter(None, match.groups()), "")

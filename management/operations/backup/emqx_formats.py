@@ -223,7 +223,7 @@ def rule_record(rule: stored_rules.StoredAclRule) -> JsonObject:
 
 
 def read_ban(value: object, now: float) -> tuple[Ban, bool]:
-    """A record of ``blacklist``; whether it has ``kick``, which EMQX's do not."""
+    """Return a record of ``blacklist``, and whether it has ``kick``, which EMQX's records do not have."""
     record = Record(value)
     whom = record.get("who")
     if not isinstance(whom, dict) or len(whom) != 1:

@@ -26,7 +26,7 @@ class PassthroughRecord(msgspec.Struct, array_like=True, frozen=True):
 
 
 class PassthroughRecords:
-    """Kept in a table, so that they survive a restart."""
+    """The records of an import that only a later export uses, in a table, so that they survive a restart."""
 
     def __init__(self, tables: Tables) -> None:
         self._table = tables.open("carried", PassthroughRecord, shared=True)

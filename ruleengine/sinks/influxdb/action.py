@@ -141,7 +141,7 @@ class DataToInfluxDb:
 
 
 def _whole(value: object) -> int | None:
-    """Return an integer, also of its text or as a float; None: it is none."""
+    """Return the integer that an integer, a float or a text represents; None: it does not represent one."""
     if type(value) is int:
         return value
     if type(value) is float and math.isfinite(value) and value == int(value):
