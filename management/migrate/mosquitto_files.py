@@ -202,7 +202,7 @@ def without_mount_point(topic: str, mount: str) -> str | None:
         if levels[index] == "#":
             return topic[-1]
         if not wild and "%" in levels[index]:
-            raise ValueError(f"it cannot be determined what it matches below the mount point {mount}")
+            raise ValueError(f"the topics that it matches below the mount point {mount} cannot be determined")
         if index == len(whole):
             if not wild and not levels[index].startswith(level):
                 return None
