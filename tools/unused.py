@@ -45,7 +45,7 @@ EXCUSED = {
     "ruleengine/sinks/kafka/client.py": ("aiokafka reads it", "_sync_task"),
     "ruleengine/rules/hook_bindings.py": ("the hook calls with it", "is_new"),
     "ruleengine/sql/parser.py": (
-        "lark calls a method for each rule of the grammar, and reads what could have come where an error is",
+        "lark calls a method for each rule of the grammar, and reads the terminals that it expected at an error",
         "always_accept conjunction decimal expr foreach interactive_parser list_of product range_of star",
     ),
     "ruleengine/functions/undefined.py": ("copy calls with it", "memo"),

@@ -12,7 +12,7 @@ the system likes; figures of work are processor time, which holds up better than
 - C5: CONNECT to CONNACK for a session with 1,000 queued messages on another node.
 - C6: clients of a node that is killed, until all are back on the others; (d) with sessions that stay, and three NATS
   servers, of which the one is killed too that leads the bucket of sessions.
-- C7: two nodes on one port (``reuse_port``) against one: S6b by processor time, likewise, and by rate.
+- C7: two nodes on one port (``reuse_port``) against one: S6b by processor time in the same way, and by rate.
 """
 
 import asyncio

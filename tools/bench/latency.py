@@ -38,7 +38,7 @@ def connected(port: int, client_id: str, clean: bool = True) -> socket.socket:
     client.sendall(b"\x10" + bytes((len(connect),)) + connect)
     answer = exactly(client, 4)
     if answer[0] != _CONNACK[0] or answer[3] != 0:
-        raise ConnectionError(f"not let in: {answer.hex()}")
+        raise ConnectionError(f"refused: {answer.hex()}")
     return client
 
 

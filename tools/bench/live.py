@@ -1,4 +1,4 @@
-"""What open live streams cost a node: processor time of each, and what MQTT's latency is meanwhile.
+"""What open live streams cost a node: processor time of each, and MQTT's latency at the same time.
 
 python -m tools.bench.live [--sessions 10000] [--rate 1000] [--rounds 3] [--seconds 5] [--every 1000]
                            [--watch figures=1&alarms=1]

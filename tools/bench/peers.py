@@ -139,6 +139,6 @@ def _amqtt(wanted: Wanted) -> list[str]:
 PEERS = {
     "mosquitto": Peer(_mosquitto_version, _mosquitto, "as root: apt-get install -y mosquitto"),
     "nats": Peer(_nats_version, _nats, "as root: apt-get install -y nats-server"),
-    "aedes": Peer(_aedes_version, _aedes, "npm ci in tools/bench/node, which make bench does where there is npm"),
+    "aedes": Peer(_aedes_version, _aedes, "npm ci in tools/bench/node, which make bench does if npm is installed"),
     "amqtt": Peer(_amqtt_version, _amqtt, "pip install amqtt"),
 }

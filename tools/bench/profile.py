@@ -27,7 +27,7 @@ LIMIT = 300  # seconds after which py-spy gives up by itself
 TITLES = {"MainThread": "The loop's thread", "store": "The store's thread"}
 RESTS_BELOW = 0.8
 RESTS = (
-    "**But the loop waits for much of this load**, and where the cores are few, py-spy gets one mostly when somebody "
+    "**But the loop waits for much of this load**, and where the cores are few, py-spy gets one mostly when a thread "
     "waits: short stretches of work are seen too seldom, and long ones (a garbage collection, several milliseconds of "
     "it) and waits up to some times too often. Only shares among functions of the same kind hold here."
 )
@@ -80,7 +80,7 @@ def profile(scenario: str, duration: str) -> str:
         if "error" in row:
             raise ValueError(row["error"])
         if modules() != ran:
-            raise ValueError("the sources of compiled modules were edited meanwhile")
+            raise ValueError("the sources of compiled modules were edited in the meantime")
         lines = raw.read_text(encoding="utf-8", errors="replace").splitlines()
     wrong = ", ".join(f"{name} {count}" for name, count in faults(row).items()) or "none"
     about = machine() | {"commit": commit(), "modules": ran, "duration": duration, "faults": wrong}
@@ -112,7 +112,7 @@ def page(scenario: str, found: dict[str, Thread], about: dict[str, str]) -> str:
         "A stack counts for the innermost function of ours in it (*own*; so what the interpreter, a library or the "
         "kernel does for a function is the function's), and for each function of ours in it (*inclusive*). Modules are "
         "compiled; those with `.py` ran interpreted. Waiting (until the network, the disk, the interpreter's lock or "
-        "the other thread have something) is no work and in a table of its own; a thread that has work but no core "
+        "the other thread have something) is not work, but in a table of its own; a thread that has work but no core "
         "counts as working. Percentages of functions and kinds are of the thread's work."
     )
     parts = [f"# {scenario}: {SCENARIOS[scenario].text}", textwrap.fill(intro, 120), textwrap.fill(legend, 120)]

@@ -1,4 +1,4 @@
-"""The lines of the load generator as JSON: what was measured, on which machine, at which commit."""
+"""The lines of the load generator as JSON, with the measured scenarios, the machine and the commit."""
 
 import datetime
 import json

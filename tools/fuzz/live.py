@@ -125,7 +125,7 @@ class WebSocketStream(Stream):
 
 
 class Target:
-    """Where a node listens: ``tcp://HOST:PORT``, ``tls://``, ``ws://HOST:PORT/PATH`` or ``wss://``."""
+    """The address of a node: ``tcp://HOST:PORT``, ``tls://``, ``ws://HOST:PORT/PATH`` or ``wss://``."""
 
     def __init__(self, url: str) -> None:
         """Raises ValueError."""

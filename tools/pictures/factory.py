@@ -1,8 +1,8 @@
 """The scene of the pictures: a small factory.
 
 Eight presses with four sensors each, three gateways, quality checks that share a subscription, a control room, an
-archive that acknowledges slowly, a truck that is offline, and rules with a web hook that fails. Some clients are not
-let in: one has a wrong password, one is banned, one publishes where it may not.
+archive that acknowledges slowly, a truck that is offline, and rules with a web hook that fails. Some clients are
+refused: one has a wrong password, one is banned, one publishes where it may not.
 """
 
 import asyncio

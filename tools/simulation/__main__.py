@@ -36,7 +36,7 @@ def main() -> int:
     parser.add_argument(
         "--features",
         default=",".join(DEFAULT),
-        help="what it is about, with commas; all: all but commands, forced, fresh and evacuated",
+        help="its features, separated by commas; all: all but commands, forced, fresh and evacuated",
     )
     parser.add_argument("--nodes", type=int, default=NODES)
     parser.add_argument("--processes", type=int, default=os.cpu_count())

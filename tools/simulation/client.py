@@ -59,8 +59,8 @@ class Sent:
 
 
 class SimulatedClient:
-    """``expiry``: of its session. ``filters``: what it subscribes to, each with its QoS; again where the session is
-    new. Publishes what is given to ``publish``, at most ``window`` messages at a time."""
+    """A client. ``expiry``: of its session. ``filters``: its topic filters, each with its QoS; it subscribes to them
+    again if the session is new. It publishes the messages that ``publish`` queues, at most ``window`` at a time."""
 
     def __init__(
         self, world: "World", name: str, expiry: int, filters: dict[str, int] | None = None, will: Will | None = None
@@ -480,7 +480,7 @@ class EndingClient(SimulatedClient):
         busy = any(each.running and each.is_at_session_of(self.name) for each in self.world.nodes)
         has_key = any(key.client_id == self.name and key.node for key in self.world.session_keys())
         if stored and self.name not in node.server.broker.sessions and not has_key and not busy:
-            self.world.note(f"the session of {self.name} is over")
+            self.world.note(f"the session of {self.name} has ended")
             self.present = False
             return
         self.world.loop.call_later(0.01, self._look, life, context=NOBODY)

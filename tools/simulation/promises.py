@@ -42,7 +42,7 @@ def check_last(world: "World", last: list[Sent]) -> None:
         for sent in last:
             count = found.get((sent.topic, sent.payload), 0)
             if count != any(matches(each, sent.topic) for each in filters):
-                world.wrong(f"{name} got {sent} {count} times, which was published when nothing was wrong any more")
+                world.wrong(f"{name} got {sent} {count} times, which was published after all faults had ended")
 
 
 def _counts(*subscribers: SimulatedClient) -> dict[tuple[str, bytes], int]:
@@ -93,9 +93,9 @@ def _received_by_one_that_moves(world: "World", subscriber: SimulatedClient) -> 
         count = counts.get((sent.topic, sent.payload))
         since = sent.first_at > subscriber.subscribed_at
         if since and qos > 0 and sent.acknowledged and not sent.unrouted and count is None:
-            world.wrong(f"{subscriber.name} never got {sent}, which was acknowledged after it had subscribed anew")
+            world.wrong(f"{subscriber.name} never got {sent}, which was acknowledged after it had subscribed again")
         if count is not None and count > 1 and qos != 1 and sent.qos != 1 and not sent.again:
-            world.wrong(f"{subscriber.name} got {sent} {count} times, in sessions that began anew")
+            world.wrong(f"{subscriber.name} got {sent} {count} times, in sessions that started again")
 
 
 def _in_order(world: "World", subscriber: SimulatedClient) -> None:

@@ -648,7 +648,7 @@ class World:
         """End all faults; everything must settle."""
         if self.violations:
             return
-        self.note("no faults any more")
+        self.note("all faults have ended")
         self._calm = True
         hub = self.hub
         hub.drop = hub.repeat = hub.disorder = hub.lose_request = hub.lose_answer = 0.0
@@ -679,7 +679,7 @@ class World:
             for topic in (*TOPICS, *(SHARED_TOPICS if self.groups else ())):
                 for qos in (0, 1, 2):
                     publisher.publish(topic, qos)
-        if await self._until("what was published last is acknowledged, and all is quiet", self._quiet):
+        if await self._until("the last messages are acknowledged, and all is quiet", self._quiet):
             promises.check_last(self, self.messages[first:])
 
     def _quiet(self) -> bool:

@@ -157,7 +157,7 @@ class Client:
             if clean_start and present:
                 self.fault("session present after clean start")
             elif not (clean_start or unsure or present or self.may_begin_anew) and held and self._must_be_there():
-                self.fault("the session is gone")
+                self.fault("the session no longer exists")
             elif present and self._must_be_gone(asked):
                 self.fault("the session has outlived its Session Expiry Interval")
             elif not clean_start and not held and not unsure and present:
@@ -279,7 +279,7 @@ class Publisher(Client):
         return self.client_id
 
     def opened(self, present: bool) -> None:
-        """[MQTT-4.4.0-1]: what is unfinished is sent again, in order, with its identifiers."""
+        """Send unfinished messages again, in order, with their identifiers [MQTT-4.4.0-1]."""
         assert self.connection is not None
         if not present:
             self.unfinished.clear()

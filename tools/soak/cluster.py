@@ -1,13 +1,13 @@
 """``python -m tools.soak.cluster --cycles 300``: three NATS servers and three nodes under load, and what breaks them.
 
 In each cycle clients publish, subscribe and move between the nodes while one thing goes wrong: a node or a NATS server
-is killed or paused, a connection to NATS is cut one way or both or is slow, a disk is full. Every few cycles all is
-mended, and then every promise must have been kept. Exit status 1 if one was not.
+is killed or paused, a connection to NATS is cut one way or both or is slow, a disk is full. Every few cycles all faults
+end, and then every promise must have been kept. Exit status 1 if one was not.
 
-``--takeover fresh``: sessions of clients that move begin anew where their nodes are away. All is promised to clients
-that stay at one node, and to all clients of what is published when everything is mended. Clients that move get QoS 1
-that was sent after they subscribed in their present session, and no message of QoS 2 twice. Publishers whose sessions
-outlive their connections stay at one node, too: on the two sides of a cut they would have two sessions.
+``--takeover fresh``: sessions of clients that move start again if their nodes are away. Everything is promised to
+clients that stay at one node, and to all clients for messages that are published after all faults. Clients that move
+get QoS 1 that was sent after they subscribed in their present session, and no message of QoS 2 twice. Publishers whose
+sessions outlive their connections stay at one node, too: on the two sides of a cut they would have two sessions.
 """
 
 import argparse
@@ -359,7 +359,7 @@ class ClusterSoak:
                 pass
             if time.monotonic() > end:
                 self.promises.other += 1
-                self.promises.wrong(f"nothing is wrong any more, but after {QUIET:g} s: {what}")
+                self.promises.wrong(f"all faults have ended, but after {QUIET:g} s: {what}")
                 return
             await asyncio.sleep(0.1)
 

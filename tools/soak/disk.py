@@ -74,7 +74,7 @@ class Checker:
         if log.salvaged is not None:
             return f"it was found damaged: {log.salvaged}"
         if loss.batches is not None or loss.access:
-            return f"a loss is told where there is none: {loss.batches} {loss.access}"
+            return f"a loss is reported although nothing is lost: {loss.batches} {loss.access}"
         key = tuple((seq, zlib.crc32(data)) for seq, data in found.items())
         outcome = self._outcomes.get(key)
         if outcome is None:

@@ -117,7 +117,7 @@ class ManualWriter:
                 self.dropped = max(self.dropped, job.seq)
         else:
             assert isinstance(job, Stop)
-            raise AssertionError("nobody stops this node")
+            raise AssertionError("this node is never stopped")
 
     def _read(self, job: Read) -> None:
         try:

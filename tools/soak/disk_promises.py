@@ -252,7 +252,7 @@ class DiskPromises:
             found = outcome.sessions.get(client_id)
             if found is None:
                 if side.exists:
-                    wrong.append(f"{client_id}: the session is gone")
+                    wrong.append(f"{client_id}: the session no longer exists")
                 continue
             if side.exists is False:
                 wrong.append(f"{client_id}: a session that never was")
@@ -277,8 +277,8 @@ class DiskPromises:
         wrong += [f"{name} is there, and was refused" for name in held & self.refused]
         wrong += [f"{name} is there, and its client said goodbye" for name in held & self.waived]
         wrong += [f"{name} is there, of a session that has ended" for name in held & side.stale]
-        wrong += [f"{name} is there, and nobody sent it" for name in held - self.messages.keys()]
-        wrong += [f"{name} is there twice" for name in held if names.count(name) > 1] if len(held) < len(names) else []
+        wrong += [f"{name} exists, although no client sent it" for name in held - self.messages.keys()]
+        wrong += [f"{name} exists twice" for name in held if names.count(name) > 1] if len(held) < len(names) else []
         for name, packet_id in side.arrived.items():
             if not packet_id:
                 if name in held:
@@ -286,7 +286,7 @@ class DiskPromises:
             elif name in held and found.inflight.get(packet_id) != name:
                 wrong.append(f"{name} was sent with packet id {packet_id}, and that is forgotten")
             elif name not in held and name not in side.answered:
-                wrong.append(f"{name} was sent with QoS 2 and not answered, and is gone")
+                wrong.append(f"{name} was sent with QoS 2 and not answered, and no longer exists")
         for packet_id, name in side.awaiting.items():
             if packet_id not in found.inflight or found.inflight[packet_id] not in (None, name):
                 wrong.append(f"packet id {packet_id} is {name} to the client, and not so to the node")

@@ -462,7 +462,7 @@ class Soak:
             await checker.subscribe(("r/#", 0))
             await checker.ping()
         except Gone:
-            self.promises.wrong("the node that was ready is gone")
+            self.promises.wrong("the node that was ready has ended")
             return
         self.promises.retained_seen(checker.found)
         checker.drop()

@@ -248,7 +248,7 @@ class Promises:
             message.candidates.discard(session)
         for state in session.filters.values():
             state.solid = state.known = False
-        session.note("the session may have begun anew")
+        session.note("the session may have started again")
 
     def count(self, session: Subscriber, counts: bool) -> None:
         """Set whether messages that are published from now on are owed to this subscriber in order; one that ``moves``
@@ -332,7 +332,7 @@ class Promises:
                 message.candidates.discard(session)  # its PUBACK may still be on its way
             return
         if message is None or message.topic != topic:
-            self.wrong(f"{session.client_id} was sent {name!r} on {topic}: nobody published that, or it was settled")
+            self.wrong(f"{session.client_id} was sent {name!r} on {topic}: no client published it, or it was settled")
             return
         message.note(f"to {session.client_id} qos={qos} dup={dup}")
         if message.refused:

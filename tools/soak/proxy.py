@@ -8,8 +8,8 @@ BOTH = ("up", "down")
 
 
 class Proxy:
-    """Listens on a port of loopback and forwards to ``target``. What is held is forwarded later: nothing is lost, as
-    with TCP, unless ``drop`` ends the connections."""
+    """Listens on a port of loopback and forwards to ``target``. Held data is forwarded later: as with TCP, nothing is
+    lost unless ``drop`` ends the connections."""
 
     def __init__(self, target: int) -> None:
         self.target = target

@@ -50,7 +50,7 @@ class WebSocket:
             elif isinstance(event, Frame) and event.opcode in (Opcode.BINARY, Opcode.CONT):
                 payload += event.data
             elif isinstance(event, Frame) and event.opcode is Opcode.TEXT:
-                raise ValueError("a text frame")
+                raise ValueError("a frame of text")
         self._flush()
         return payload
 

@@ -13,16 +13,16 @@ Patterns = dict[str, re.Pattern[str]]
 ROOT = Path(__file__).parents[2]
 
 _GENERATED = {"docs/conformance.md", "docs/api/specification.md", "docs/api/endpoints.md"}
-_EXAMPLES = {"docs/style.md"}
-"""Pages with wrong sentences on purpose."""
+_EXAMPLES = {"docs/style.md", "tools/style/patterns.py"}
+"""Files with wrong sentences on purpose."""
 _HISTORY = "docs/decisions/"
 
 
 def files(root: Path = ROOT) -> list[Path]:
     """The files that are checked, in order; generated pages and decisions are not among them."""
     found = [*root.glob("*.md"), *(root / "docs").rglob("*.md"), *(root / "dashboard" / "src" / "texts").rglob("*.ts")]
-    for package in ("broker", "management", "ruleengine", "taipan"):
-        found += [path for path in (root / package).rglob("*.py") if "static" not in path.parts]
+    for package in ("broker", "management", "ruleengine", "taipan", "tools"):
+        found += [path for path in (root / package).rglob("*.py") if not {"static", "node_modules"} & set(path.parts)]
     names = {path.relative_to(root).as_posix(): path for path in found}
     return [
         names[name] for name in sorted(names) if name not in _GENERATED | _EXAMPLES and not name.startswith(_HISTORY)

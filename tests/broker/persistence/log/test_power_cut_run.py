@@ -104,7 +104,7 @@ def test_a_flush_that_is_left_out_is_found(tmp_path: Path) -> None:
 
     with patch.object(SqliteLog, "_connect", careless):
         found = found_with(tmp_path)
-    assert "a loss is told where there is none" in found and "found damaged" in found
+    assert "a loss is reported although nothing is lost" in found and "found damaged" in found
 
 
 def test_a_check_file_that_is_written_too_early_too_late_or_not_is_found(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_a_check_file_that_is_written_too_early_too_late_or_not_is_found(tmp_pat
             cuts.replay(around_the_check_file(cuts.run))
             return "\n".join(cuts.wrong)
 
-    told = "a loss is told where there is none"
+    told = "a loss is reported although nothing is lost"
     note = CheckFile.note
     assert told in cuts("note", lambda check, seq: note(check, seq + 1))
     assert told in cuts("prepare", lambda *_: None)
