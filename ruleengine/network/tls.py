@@ -11,6 +11,7 @@ from taipan.broker.loop.regular_file import MAX_CREDENTIALS, check_regular
 from ..params import Param, ParamError, Text
 
 NO_CHECK: Final = "disable"
+_AUTOMATIC: Final = "auto"
 
 
 def tls_params(order: int, ciphers: bool = False) -> tuple[Param, ...]:
@@ -130,8 +131,9 @@ def _on_disk(file: str | dict[str, str]) -> Iterator[str]:
 
 
 def server_name(config: Mapping[str, Any]) -> str | None:
-    """Return ``server_name_indication`` if it is given."""
-    return config.get("server_name_indication") or None
+    """Return ``server_name_indication`` if it is given; ``auto`` of EMQX's bridges is the host name."""
+    name = config.get("server_name_indication") or None
+    return None if name == _AUTOMATIC else name
 
 
 def asked_name(config: Mapping[str, object]) -> str | None:

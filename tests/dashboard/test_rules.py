@@ -24,6 +24,8 @@ HOSTILE = '<img src=x onerror=alert(1)>\u202e\u0007 & "rule"'
 # Of actions: values of the parameters that have no default.
 REQUIRED = {
     "cmd": "RPUSH list ${qos}",
+    "exchange": "x",
+    "routing_key": "k",
     "sql": "insert into t (n) values (${qos})",
     "measurement": "m",
     "fields": {"n": "${qos}"},

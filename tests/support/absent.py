@@ -35,6 +35,7 @@ PACKAGES: Final = {
     "postgres": "postgresql",
     "promtool": "prometheus",
     "psql": "postgresql-client",
+    "rabbitmq-server": "rabbitmq-server",
     "redis-server": "redis-server",
     "stdbuf": "coreutils",
     "systemd-analyze": "systemd",

@@ -17,6 +17,10 @@ class CuttingProxy:
         self._server: asyncio.Server | None = None
         self._running: set[asyncio.Task[None]] = set()
 
+    @property
+    def connections(self) -> int:
+        return len(self._running)
+
     async def start(self) -> "CuttingProxy":
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
         return self

@@ -8,6 +8,7 @@ SYSTEMS: Final = {
     "timescaledb": "test_postgresql.py",
     "backend_matrix": "test_postgresql.py",
     "backend_mysql": "test_mysql.py",
+    "bridge_rabbit": "test_rabbitmq.py",
     "backend_redis_single": "test_redis.py",
     "backend_redis_sentinel": "test_redis.py",
     "backend_redis_cluster": "test_redis.py",

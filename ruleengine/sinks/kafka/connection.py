@@ -21,7 +21,6 @@ _MECHANISMS: Final[dict[str, str | None]] = {
     "SCRAM_SHA_512": "SCRAM-SHA-512",
 }
 _TLS: Final = tls_params(0)
-_AUTOMATIC: Final = "auto"
 
 
 class KafkaConnectionSettings(NamedTuple):
@@ -56,10 +55,7 @@ def read_connection(config: Mapping[str, Any]) -> KafkaConnectionSettings:
     tls: ssl.SSLContext | None = None
     server_name: str | None = None
     if config["ssl"]:
-        given = dict(config)
-        if given.get("server_name_indication") == _AUTOMATIC:
-            del given["server_name_indication"]
-        tls, server_name = client_context(given), asked_name(given)
+        tls, server_name = client_context(config), asked_name(config)
     return KafkaConnectionSettings(
         _servers(config["servers"]),
         mechanism,

@@ -40,6 +40,7 @@ PG: Final = "systems/test_postgresql.py"
 MYSQL: Final = "systems/test_mysql.py"
 REDIS: Final = "systems/test_redis.py"
 KAFKA: Final = "systems/test_kafka.py"
+RABBIT: Final = "systems/test_rabbitmq.py"
 SET_ASIDE: Final = "ruleengine/actions/test_set_aside.py"
 
 _KEPT: Final = f"{SET_ASIDE}::test_none_is_kept_where_none_is_wanted_and_a_resource_has_limits_of_its_own"
@@ -158,6 +159,21 @@ EFFECTS: Final[dict[str, dict[str, str]]] = {
     "backend_influxdb_http": _OF_INFLUX
     | dict.fromkeys(("database", "username", "password"), f"{INFLUX}::test_requests"),
     "backend_influxdb_http_v2": _OF_INFLUX | dict.fromkeys(("org", "bucket", "token"), f"{INFLUX}::test_requests"),
+    "bridge_rabbit": {
+        **dict.fromkeys(("server", "username", "password", "virtual_host"), f"{RABBIT}::test_credentials"),
+        "pool_size": f"{RABBIT}::test_pool_size",
+        "timeout": f"{RABBIT}::test_one_that_hangs_is_given_up_in_time",
+        **dict.fromkeys(("heartbeat", "auto_reconnect"), f"{RABBIT}::test_auto_reconnect_and_heartbeat"),
+        **dict.fromkeys(
+            ("ssl", "cacertfile", "keyfile", "certfile", "verify", "server_name_indication"), f"{RABBIT}::test_tls"
+        ),
+        **dict.fromkeys(("retry_attempts", "dead_letters"), _KEPT),
+    },
+    "data_to_rabbit": {
+        **dict.fromkeys(("exchange", "routing_key", "durable", "payload_tmpl"), f"{RABBIT}::test_messages"),
+        "exchange_type": f"{RABBIT}::test_an_exchange_is_created",
+        "retry_for": f"{SET_ASIDE}::test_a_row_waits_no_longer_than_its_action_wants_and_others_go_on_waiting",
+    },
     "backend_redis_single": {
         **_OF_REDIS,
         "server": f"{REDIS}::test_credentials",

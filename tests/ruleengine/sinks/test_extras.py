@@ -17,6 +17,7 @@ EXTRAS = [
     ("backend_mysql", "aiomysql", "mysql"),
     ("backend_redis_single", "redis", "redis"),
     ("bridge_kafka", "aiokafka", "kafka"),
+    ("bridge_rabbit", "aiormq", "rabbitmq"),
 ]
 
 
