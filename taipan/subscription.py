@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from .broker.config import ZoneSettings
 from .broker.mqtt.message import Delivery
 from .broker.mqtt.message import Message as BrokerMessage
+from .broker.mqtt.run import Run
 from .broker.mqtt.topics import parse_filter
 from .broker.session.client_info import ClientInfo
 from .broker.session.limits import Limits
@@ -47,8 +48,8 @@ class _Receiver:
     def send_publish0(self, message: BrokerMessage) -> None:
         self._take(message, False)
 
-    def send_run0(self, messages: list[BrokerMessage]) -> None:
-        for message in messages:
+    def send_run0(self, run: Run) -> None:
+        for message in run.messages:
             self._take(message, False)
 
     def send_publish(self, delivery: Delivery, packet_id: int, dup: bool) -> bool:

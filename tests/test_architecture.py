@@ -162,6 +162,7 @@ PARTS = (
     ),
     Part("taipan", "taipan __main__", "configuration embedding node version"),
 )
+MOST_LINES = 600
 PUBLIC_NAMES = {"Broker", "Hooks", "Message", "Subscription"}
 """Classes of the public Python API (docs/python.md) that are called like the part of the node that they stand for."""
 INTERACTIVE = {"print", "breakpoint", "input"}
@@ -398,6 +399,28 @@ def _sink_of(file: str) -> str:
     """The folder of the sink that a file belongs to; empty: none."""
     inside = file.removeprefix("taipan/ruleengine/sinks/")
     return inside.partition("/")[0] if inside != file and "/" in inside else ""
+
+
+def makers(files: Mapping[str, str], name: str) -> set[str]:
+    """The files that create an object of this class."""
+    return {
+        file
+        for file, source in files.items()
+        for node in ast.walk(parsed(source))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
+    }
+
+
+def test_what_a_run_is_is_said_where_it_is_made() -> None:
+    """So whoever has a ``Run`` need not look at its messages again."""
+    assert makers({"a.py": "x = Run(1)", "b.py": "def f(run: Run) -> Run: ..."}, "Run") == {"a.py"}
+    assert makers(source_files(), "Run") == {"taipan/broker/mqtt/run.py", "taipan/broker/mqtt/run_decoder.py"}
+
+
+def test_no_file_of_the_broker_is_too_long_to_read() -> None:
+    lengths = {file: source.count("\n") for file, source in source_files().items() if file.startswith("taipan/broker/")}
+    long = {file: length for file, length in lengths.items() if length > MOST_LINES and "/cluster/" not in file}
+    assert not long, long
 
 
 def test_no_function_is_there_to_say_that_it_is_not() -> None:

@@ -13,6 +13,7 @@ from ..mqtt.decoder import Packet
 from ..mqtt.errors import MqttError, ProtocolError
 from ..mqtt.message import Message
 from ..mqtt.packets import Ack, Auth, Connect, Disconnect, Pingreq, Pingresp, Subscribe, Unsubscribe
+from ..mqtt.run import next_run
 from . import closing
 from .acknowledgements import on_ack, on_acks
 from .authentication import on_auth
@@ -51,8 +52,8 @@ def receive(channel: Channel, packets: list[Packet], now: float) -> Awaitable[No
                 if channel.state != CONNECTED:
                     _out_of_place(channel)
                     return True
-                if runs and packet.qos < 2 and at < count:
-                    run = _like(packets, at, packet, PUBLISHES_PER_ITERATION - published)
+                if runs and at < count:
+                    run = next_run(packets, at - 1, PUBLISHES_PER_ITERATION - published)
                     if run is not None:
                         taken = publish_run(channel, run, now)
                         if taken:
@@ -107,30 +108,6 @@ def receive(channel: Channel, packets: list[Packet], now: float) -> Awaitable[No
             metrics.messages_qos1_received += qos1
             metrics.messages_qos2_received += qos2
     return True
-
-
-def _like(packets: list[Packet], at: int, first: Message, most: int) -> list[Message] | None:
-    """Return a PUBLISH of QoS 0 or 1, and those from ``at`` on that differ from it only in payload, identifier and
-    properties, at most ``most``. None: the next packet is of another kind."""
-    topic = first.topic
-    qos = first.qos
-    following = packets[at]
-    if not isinstance(following, Message) or following.topic is not topic:
-        return None
-    run = [first]
-    for place in range(at, min(at - 1 + most, len(packets))):
-        packet = packets[place]
-        if (
-            not isinstance(packet, Message)
-            or packet.topic is not topic
-            or packet.qos != qos
-            or packet.retain
-            or packet.has_alias
-            or packet.expires
-        ):
-            break
-        run.append(packet)
-    return None if len(run) < 2 or first.retain or first.has_alias or first.expires else run
 
 
 def _handle(channel: Channel, packet: Packet, now: float) -> Awaitable[None] | None:

@@ -12,6 +12,7 @@ from ..loop.clock import Clock
 from ..mqtt import encoder
 from ..mqtt.constants import PUBREL, V4, V5
 from ..mqtt.message import Delivery, Message
+from ..mqtt.run import Run
 from ..persistence.group_commit import GroupCommit
 from ..session.protocols import EXPIRED, MEMORY, QUEUE_FULL, TOO_LARGE
 from ..session.session import Session
@@ -306,9 +307,10 @@ class OutboundWriter:
         if self.on_delivered:
             self._notify_delivered(message)
 
-    def send_run0(self, messages: list[Message]) -> None:
+    def send_run0(self, run: Run) -> None:
         """Send several of these."""
-        if not self.fast or self.on_delivered:
+        messages = run.messages
+        if not self.fast:
             for message in messages:
                 self.send_publish0(message)
             return
@@ -342,7 +344,7 @@ class OutboundWriter:
 
     def takes_packets(self, version: int) -> bool:
         """Return whether PUBLISH packets of QoS 0 of this version can be sent unchanged."""
-        return self.fast and not self.on_delivered and (version == V5) == (self.version == V5)
+        return self.fast and (version == V5) == (self.version == V5)
 
     def send_packets0(self, packets: bytes, count: int) -> None:
         """Send this number of such packets."""
@@ -455,8 +457,9 @@ class OutboundWriter5(OutboundWriter):
         if self.on_delivered:
             self._notify_delivered(message)
 
-    def send_run0(self, messages: list[Message]) -> None:
-        if not self.fast or self.on_delivered:
+    def send_run0(self, run: Run) -> None:
+        messages = run.messages
+        if not self.fast:
             for message in messages:
                 self.send_publish0(message)
             return
@@ -464,12 +467,9 @@ class OutboundWriter5(OutboundWriter):
         if parts is None:
             parts = self._begin()
         for message in messages:
-            if message.expires:
-                self.send_publish(Delivery(message, 0), 0, False)
-                continue
             packet = message.wire0_v5
             parts.append(encoder.publish0(message, V5) if packet is None else packet)
-            self.sent0 += 1
+        self.sent0 += len(messages)
 
     def send_publish(self, delivery: Delivery, packet_id: int, dup: bool) -> bool:
         message = delivery.message

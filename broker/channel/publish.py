@@ -22,12 +22,14 @@ from ..core.outcome import (
     STORE_TROUBLE,
     Outcome,
 )
-from ..core.runs import accept_run
+from ..core.runs import affordable, common_route, route_run
 from ..mqtt import encoder, reason_codes
 from ..mqtt.constants import MAX_STRING, PUBACK, PUBREC, REASON_STRING, V5
 from ..mqtt.errors import ProtocolError
 from ..mqtt.message import Message
 from ..mqtt.packets import NO_PROPERTIES, Ack
+from ..mqtt.run import Run
+from ..routing.router import Route
 from ..session import inbound_qos2
 from ..session.inbound_qos2 import DUPLICATE, FULL
 from ..session.memory_account import ALIAS_BYTES
@@ -109,42 +111,57 @@ def on_publish(channel: Channel, message: Message, now: float) -> Waiting:
     return None if not qos and outcome.code < REFUSED else _answer(channel, message, outcome, now)
 
 
-def publish_run(channel: Channel, run: list[Message], now: float) -> int:
-    """Process PUBLISHes of QoS 0 or 1 that ``_like`` of the dispatcher found: they are checked, routed and acknowledged
-    together.
+def publish_run(channel: Channel, run: Run, now: float) -> int:
+    """Process the PUBLISHes of a run: they are checked, routed and acknowledged together.
 
-    Return how many were processed; 0: ``on_publish`` has to process each one."""
-    context = channel.context
-    session = channel.session
-    qos = run[0].qos
-    if session is None or qos > channel.zone.max_qos or channel.undecided is not None:
+    Return how many, from the first one on, the budget of the iteration allows; the others are removed from ``run``.
+    0: ``on_publish`` has to process each one."""
+    route = _common_route(channel, run, now)
+    if route is None:
         return 0
-    admitted = channel.admitted
-    topic = run[0].topic
-    until = None if admitted is None else admitted.get(topic)
-    rewriting = context.broker.rewriting
-    if rewriting is not None and rewriting.published(topic, channel.client) != topic:
-        return 0
-    if until is None or now >= until or channel.admitted_generation != context.authorization.generation:
-        return 0
-    if qos:
-        if channel.version == V5 and session.awaiting_rel is not None:
-            return 0
-        channel.save_log_position()
+    broker = channel.context.broker
+    metrics = channel.context.metrics
     client = channel.client
-    for message in run:
+    if run.qos:
+        channel.save_log_position()
+    most = affordable(broker, route)
+    if most < len(run.messages):
+        run.keep(most)
+    for message in run.messages:
         message.publisher = client
         message.timestamp = now
-    taken = accept_run(context.broker, run)
-    if taken:
-        metrics = context.metrics
-        metrics.client_acl_cache_hit += taken
-        metrics.client_acl_allow += taken
-        if qos:
-            channel.received1 += taken
-            metrics.packets_puback_sent += taken
-            channel.send_pubacks_when_durable([message.packet_id for message in run])  # [MQTT-4.3.2-4]
+    route_run(broker, run, route)
+    taken = len(run.messages)
+    metrics.client_acl_cache_hit += taken
+    metrics.client_acl_allow += taken
+    if run.qos:
+        channel.received1 += taken
+        metrics.packets_puback_sent += taken
+        channel.send_pubacks_when_durable([message.packet_id for message in run.messages])  # [MQTT-4.3.2-4]
     return taken
+
+
+def _common_route(channel: Channel, run: Run, now: float) -> Route | None:
+    """Return the route of a run, of which each message would pass ``on_publish`` without effects besides it. None: it
+    is not certain that each one would."""
+    broker = channel.context.broker
+    session = channel.session
+    admitted = channel.admitted
+    until = None if admitted is None else admitted.get(run.topic)
+    if (
+        until is None
+        or now >= until
+        or channel.admitted_generation != channel.context.authorization.generation
+        or run.qos > channel.zone.max_qos
+        or channel.undecided is not None
+        or session is None
+        or (run.qos and channel.version == V5 and session.awaiting_rel is not None)
+    ):
+        return None
+    rewriting = broker.rewriting
+    if rewriting is not None and rewriting.published(run.topic, channel.client) != run.topic:
+        return None
+    return common_route(broker, run)
 
 
 def _publish_if_admitted(channel: Channel, message: Message, now: float, asked: Decision | None = None) -> Waiting:

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 
@@ -18,9 +18,11 @@ from ..core.cluster import CallFailed
 from ..core.runs import route_local_run, route_packets
 from ..loop.budget import DELIVERIES_PER_ITERATION
 from ..mqtt.constants import MAX_REMAINING_LENGTH, NEVER_EXPIRES, V4, V5
+from ..mqtt.decoder import Packet
 from ..mqtt.message import Message
 from ..mqtt.packets import NO_PROPERTIES
 from ..mqtt.properties import of_publish
+from ..mqtt.run import Run, next_run
 from ..mqtt.run_decoder import RunDecoder, count_numbered, read_run
 from ..mqtt.topics import valid_name
 from ..session.client_info import ClientInfo
@@ -397,12 +399,8 @@ class LinkReceiver:
             if last <= incoming.taken:
                 return last
             found = read_run(run.packets, run.version, run.topic, publisher, timestamp, run.id_prefix, run.id_number)
-            if found is not None and len(found) == run.count:
-                if sequence < incoming.taken:
-                    del found[: incoming.taken - sequence]
-                incoming.taken = last
-                route_local_run(broker, found)
-                return last
+            if found is not None and len(found.messages) == run.count:
+                return self._take_together(incoming, found, sequence)
         messages = self._decoder.read(
             run.packets, run.version, publisher, timestamp, run.ids, run.id_prefix, run.id_number
         )
@@ -411,18 +409,9 @@ class LinkReceiver:
         for message in messages:
             if not message.topic:
                 return self._refuse_run(incoming, frame, run, sequence)  # an alias alone has no meaning here
-            if message.topic != run.topic or message.qos != messages[0].qos or message.qos == 2 or message.retain:
-                together = False
-        if together:
-            if messages[0].qos:
-                last = sequence + len(messages)
-                if last <= incoming.taken:
-                    return last
-                if sequence < incoming.taken:
-                    del messages[: incoming.taken - sequence]
-                incoming.taken = sequence = last
-            route_local_run(broker, messages)
-            return sequence
+        found = next_run(cast("list[Packet]", messages), 0, len(messages)) if together else None
+        if found is not None and len(found.messages) == len(messages):
+            return self._take_together(incoming, found, sequence)
         for message in messages:
             if message.qos:
                 sequence += 1
@@ -437,6 +426,17 @@ class LinkReceiver:
                 broker.route_local(message)
             else:
                 apart(message, node)
+        return sequence
+
+    def _take_together(self, incoming: LinkState, run: Run, sequence: int) -> int:
+        if run.qos:
+            last = sequence + len(run.messages)
+            if last <= incoming.taken:
+                return last
+            if sequence < incoming.taken:
+                run.skip(incoming.taken - sequence)
+            incoming.taken = sequence = last
+        route_local_run(self._broker, run)
         return sequence
 
     def _refuse_run(self, incoming: LinkState, frame: Frame, run: RunRecord, sequence: int) -> int:

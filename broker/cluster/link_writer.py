@@ -15,6 +15,7 @@ from ..core.broker import Broker
 from ..mqtt.constants import MAX_PACKET_ID, V4, V5
 from ..mqtt.message import Delivery, Message, Publisher
 from ..mqtt.message_ids import MessageIdSource, id_of
+from ..mqtt.run import Run
 from ..mqtt.run_decoder import RunDecoder
 from ..persistence.group_commit import GroupCommit
 from ..session.protocols import LINK_FULL, QOS0_MSG
@@ -63,18 +64,16 @@ class _Waiting:
         self.packets: list[bytes] = []
         self.version = 0
 
-    def takes(self, message: Message, version: int, sequence: int, batch: int) -> bool:
-        """Return whether a message that has such a packet may be added."""
+    def takes(self, message: Message, sequence: int, batch: int) -> bool:
+        """Return whether a message is one of a run with those of this entry."""
         first = self.first
         return (
-            self.version == version
-            and first.topic == message.topic
+            first.topic == message.topic
             and first.publisher is message.publisher
             and first.timestamp == message.timestamp
             and first.qos == message.qos
             and (not sequence or sequence == self.sequence + self.count)
             and batch == self.batch
-            and self.continues(message)
         )
 
     def continues(self, message: Message) -> bool:
@@ -115,7 +114,27 @@ class _Waiting:
         return found
 
 
-class _Run:
+def _version_of(message: Message) -> int:
+    """Return the version of the packet in which a message travels unchanged; 0: it needs more than its packet."""
+    if message.hops:
+        return 0
+    if message.qos:
+        return message.frame_version if message.packet_id_at else 0
+    if message.retain or message.expires:
+        return 0
+    if message.wire0_v3 is not None and not message.has_properties:
+        return V4
+    return 0 if message.wire0_v5 is None else V5
+
+
+def _packet_of(message: Message, version: int) -> bytes:
+    """Return that packet."""
+    packet = message.frame if message.qos else message.wire0_v3 if version == V4 else message.wire0_v5
+    assert packet is not None
+    return packet
+
+
+class _Packets:
     """Successive packets of a frame, as in ``wire.RunRecord``."""
 
     __slots__ = ("_age", "_entries", "_place", "_qos", "_topic", "_version", "_waited", "packets")
@@ -211,7 +230,7 @@ class LinkWriter:
         self._waiting: deque[_Waiting] = deque()
         # The last waiting entry, to which another message may be added.
         self._last: _Waiting | None = None
-        # Unacknowledged messages of ``hold_run``, which no durable session waits for; and their number and bytes.
+        # Unacknowledged messages of ``keep``, which no durable session waits for; and their number and bytes.
         self._held: deque[_Waiting] = deque()
         self.held = 0
         self._held_bytes = 0
@@ -230,31 +249,15 @@ class LinkWriter:
     def send_publish0(self, message: Message) -> None:
         self._add0(message, None)
 
-    def send_run0(self, messages: list[Message]) -> None:
+    def send_run0(self, run: Run) -> None:
         credit = self._credit - self.unacked_bytes
         entry: _Waiting | None = None
-        for message in messages:
-            version = V4
-            packet = None if message.has_properties else message.wire0_v3
-            if packet is None:
-                version = V5
-                packet = message.wire0_v5
-            size = len(message.frame)
-            if (
-                entry is None
-                or packet is None
-                or message.qos
-                or message.hops
-                or entry.version != version
-                or entry.size + size > FRAME_BYTES
-                or self._waiting_bytes >= credit
-                or not entry.continues(message)
-            ):
+        for message in run.messages:
+            if entry is None or self._waiting_bytes >= credit:
                 self._add0(message, None)
                 entry = self._last
-                continue
-            entry.add(packet, size)
-            self._waiting_bytes += size
+            else:
+                entry = self._last = self._follow(entry, message, 0)
         self._schedule()
 
     def send_publish(self, delivery: Delivery, packet_id: int, dup: bool) -> bool:
@@ -271,7 +274,7 @@ class LinkWriter:
 
     # ------------------------------------------------------------ MessageKeeper
 
-    def may_hold(self, count: int) -> bool:
+    def may_keep(self, count: int) -> bool:
         if self.unacked_bytes + self._waiting_bytes >= self._credit:
             return False
         span = self.last - self.acked + count
@@ -291,33 +294,19 @@ class LinkWriter:
         self._settled_by = 0
         return True
 
-    def hold_run(self, run: list[Message], packet_id: int) -> int:
+    def keep(self, messages: list[Message], packet_id: int) -> int:
         sequence = self.sequence_of(packet_id % MAX_PACKET_ID + 1)
+        before = self._waiting_bytes
         entry: _Waiting | None = None
-        for message in run:
-            version = message.frame_version if message.packet_id_at and not message.hops else 0
-            size = len(message.frame)
-            if (
-                entry is not None
-                and version
-                and version == entry.version
-                and entry.size + size <= FRAME_BYTES
-                and entry.continues(message)
-            ):
-                entry.add(message.frame, size)
-            else:
-                size += len(message.topic) + _MESSAGE_BYTES
-                entry = _Waiting(message, None, sequence, 0, size)
-                if version:
-                    entry.version = version
-                    entry.packets.append(message.frame)
-                self._waiting.append(entry)
+        for message in messages:
+            following = self._follow(entry, message, sequence)
+            if following is not entry:
+                entry = following
                 self._held.append(entry)
-            self._waiting_bytes += size
-            self._held_bytes += size
             sequence += 1
         self._last = None  # a message in flight in the session must not be added to these
-        self.held += len(run)
+        self.held += len(messages)
+        self._held_bytes += self._waiting_bytes - before
         self.last = sequence - 1
         self._schedule()
         return self.last % MAX_PACKET_ID or MAX_PACKET_ID
@@ -341,39 +330,41 @@ class LinkWriter:
         self._append(message, delivery, sequence, batch)
 
     def _append(self, message: Message, delivery: Delivery | None, sequence: int, batch: int) -> None:
-        packet: bytes | None = None
-        version = 0
-        if not (message.hops or (delivery is not None and (delivery.group or delivery.identifiers))):
-            if message.qos:
-                if message.packet_id_at:
-                    packet = message.frame
-                    version = message.frame_version
-            elif not (message.retain or message.expires):
-                packet = None if message.has_properties else message.wire0_v3
-                version = V4
-                if packet is None:
-                    packet = message.wire0_v5
-                    version = V5
+        """Add any message, to the last entry if it fits there."""
         last = self._last
+        special = delivery is not None and (delivery.group or delivery.identifiers)
+        if special or last is None or not last.takes(message, sequence, batch):
+            self._last = self._begin(message, delivery, 0 if special else _version_of(message), sequence, batch)
+        else:
+            self._last = self._follow(last, message, sequence)
+        self._schedule()
+
+    def _follow(self, entry: _Waiting | None, message: Message, sequence: int) -> _Waiting:
+        """Add the next message of a run, to the entry of those before it if it has the same form. Return its entry."""
+        version = _version_of(message)
         size = len(message.frame)
         if (
-            packet is not None
-            and last is not None
-            and last.takes(message, version, sequence, batch)
-            and last.size + size <= FRAME_BYTES
+            not version
+            or entry is None
+            or entry.version != version
+            or entry.size + size > FRAME_BYTES
+            or not entry.continues(message)
         ):
-            last.add(packet, size)
-        else:
-            size += len(message.topic) + _MESSAGE_BYTES
-            last = _Waiting(message, delivery, sequence, batch, size)
-            if packet is not None:
-                last.delivery = None
-                last.version = version
-                last.packets.append(packet)
-            self._last = last
-            self._waiting.append(last)
+            return self._begin(message, None, version, sequence, 0 if entry is None else entry.batch)
+        entry.add(_packet_of(message, version), size)
         self._waiting_bytes += size
-        self._schedule()
+        return entry
+
+    def _begin(self, message: Message, delivery: Delivery | None, version: int, sequence: int, batch: int) -> _Waiting:
+        """Add a new entry with this message. ``version``: as in ``_Waiting``."""
+        size = len(message.frame) + len(message.topic) + _MESSAGE_BYTES
+        entry = _Waiting(message, None if version else delivery, sequence, batch, size)
+        if version:
+            entry.version = version
+            entry.packets.append(_packet_of(message, version))
+        self._waiting.append(entry)
+        self._waiting_bytes += size
+        return entry
 
     def _schedule(self) -> None:
         self._judge()
@@ -452,7 +443,7 @@ class LinkWriter:
         places: dict[Publisher, int] = {}
         messages: list[tuple[object, ...]] = []
         runs: list[tuple[object, ...]] = []
-        run = _Run()
+        run = _Packets()
         count = 0
         now = self._broker.clock.now()
         size = 0
@@ -501,12 +492,12 @@ class LinkWriter:
             if not entry.version:
                 if run.packets:
                     runs.append(run.record(len(messages)))
-                    run = _Run()
+                    run = _Packets()
                 messages.append(self._record(message, entry.delivery, place, age, waited))
                 continue
             if run.packets and not run.takes(entry, place, age, waited):
                 runs.append(run.record(len(messages)))
-                run = _Run()
+                run = _Packets()
             run.add(entry, place, age, waited)
         if run.packets:
             runs.append(run.record(len(messages)))

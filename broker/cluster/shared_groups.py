@@ -16,6 +16,7 @@ from ..mqtt.topics import is_shared, parse_filter
 from ..routing.group_address import GroupAddress
 from ..routing.shared import SharedGroup
 from ..routing.strategy import Strategy
+from ..session.acceptance import would_refuse
 from ..session.client_info import ClientInfo
 from ..session.session import Session
 from ..session.subscription import Subscription
@@ -116,7 +117,7 @@ class GroupShares:
     @staticmethod
     def _takes(share: Share, message: Message) -> bool:
         target = share.target
-        return target is not None and not target.session.would_refuse(message, target)
+        return target is not None and not would_refuse(target.session, message, target)
 
     def _connected(self, share: Share | None, hops: tuple[str, ...], refused: list[Share]) -> int:
         if share is None:

@@ -26,6 +26,7 @@ from ..routing.group_address import GroupAddress
 from ..routing.retained import RetainedStore
 from ..routing.router import Router
 from ..routing.shared import SharedGroup
+from ..session import acceptance
 from ..session.memory_account import NORMAL, SHEDDING, MemoryAccount
 from ..session.protocols import EXPIRED, MEMORY, NO_LOCAL, QOS0_MSG, REVOKED
 from ..session.protocols import QUEUE_FULL as SESSION_QUEUE_FULL
@@ -218,7 +219,7 @@ class Broker:
             if self.would_refuse(message):
                 return QUEUE_FULL
             for node in self.router.match(message.topic).remote:
-                if node.session.would_refuse(message, node):
+                if acceptance.would_refuse(node.session, message, node):
                     return LINK_FULL
         return None
 
@@ -372,10 +373,10 @@ class Broker:
             return False
         route = self.router.match(message.topic)
         for subscription in route.targets:
-            if subscription.session.would_refuse(message, subscription):
+            if acceptance.would_refuse(subscription.session, message, subscription):
                 return True
         return bool(route.groups) and any(
-            all(member.session.would_refuse(message, member) for member in group.members())
+            all(acceptance.would_refuse(member.session, message, member) for member in group.members())
             and (group.remote is None or group.remote.would_refuse(message))
             for group in route.groups
         )
@@ -385,13 +386,14 @@ class Broker:
         would promise something that is then dropped."""
         route = self.router.match(message.topic)
         for subscription in route.targets:
-            if subscription.session.would_be_shed(message, subscription):
+            if acceptance.would_be_shed(subscription.session, message, subscription):
                 return True
         for subscription in route.remote:
-            if subscription.session.would_be_shed(message, subscription):
+            if acceptance.would_be_shed(subscription.session, message, subscription):
                 return True
         return bool(route.groups) and any(
-            all(member.session.would_be_shed(message, member) for member in group.members()) and group.remote is None
+            group.remote is None
+            and all(acceptance.would_be_shed(member.session, message, member) for member in group.members())
             for group in route.groups
         )
 
@@ -438,8 +440,8 @@ class Broker:
                 subscription = group.pick(publisher_id, message.topic, exclude)
         if subscription is None or (connected and not subscription.session.connected):
             return False
-        if self.refusing and subscription.session.would_refuse(message, subscription):
-            full = {each.session for each in group.members() if each.session.would_refuse(message, each)}
+        if self.refusing and acceptance.would_refuse(subscription.session, message, subscription):
+            full = {each.session for each in group.members() if acceptance.would_refuse(each.session, message, each)}
             subscription = group.pick(publisher_id, message.topic, full.union(exclude)) or subscription
         session = subscription.session
         group.count_delivery(session)

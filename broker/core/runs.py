@@ -1,130 +1,112 @@
-"""Runs: similar messages of one topic that are routed together."""
+"""The routing of runs, and the one place that decides whether the messages of a run may be routed together.
+
+``common_route`` and ``local_route`` decide. What follows has a run and its route, and looks at no single message again:
+the sessions and their writers treat a run as they treat one message."""
 
 from ..loop.budget import DELIVERIES_PER_ITERATION
-from ..mqtt.message import Message
+from ..mqtt.run import OVERHEAD, Run
+from ..routing.router import Route
+from ..session.acceptance import may_refuse, takes_packets
 from ..session.subscription import VolatileSubscription
 from .broker import PUBLISH_STEPS, Broker
 
 
-def accept_run(broker: Broker, run: list[Message]) -> int:
-    """Accept messages of a client that differ only in payload, identifier and properties (QoS 0 or 1, RETAIN 0, no
-    expiry), and route them together. Return how many, from the first one on, the budget of the iteration allows; the
-    others are removed from ``run``. 0: each message needs a separate decision."""
-    first = run[0]
-    topic = first.topic
-    hooks = broker.hooks
+def common_route(broker: Broker, run: Run) -> Route | None:
+    """Return the route of a run of a client. None: something has to see, to refuse or to select a receiver for each of
+    its messages, so ``Broker.accept`` has to process them one by one."""
+    topic = run.topic
     rules = broker.rule_index
     if (
         topic.startswith("$")
         or broker.store_in_trouble
         or (rules is not None and rules.get(topic, True))
-        or hooks.message_publish
-        or hooks.message_delivered
-        or hooks.delivery_dropped
+        or broker.hooks.message_publish
     ):
-        return 0
+        return None
+    route = local_route(broker, topic)
+    if route is None or route.groups or not (route.targets or route.remote):
+        return None
+    if broker.refusing and run.qos:
+        # Queues that may have to refuse need a check for each message.
+        for subscription in route.targets:
+            if may_refuse(subscription.session, run):
+                return None
+        for subscription in route.remote:
+            if may_refuse(subscription.session, run):
+                return None
+    return route
+
+
+def local_route(broker: Broker, topic: str) -> Route | None:
+    """Return the route of a run that another node has accepted, of which only ``targets`` are to be used. None: each of
+    its messages needs ``Broker.route_local``."""
+    hooks = broker.hooks
+    if hooks.message_delivered or hooks.delivery_dropped:
+        return None
     route = broker.router.recent.get(topic)
     if route is None:
         route = broker.router.match(topic)
+    return None if route.no_local else route
+
+
+def affordable(broker: Broker, route: Route) -> int:
+    """Return how many messages the rest of the budget of the iteration allows, at least one."""
+    left = DELIVERIES_PER_ITERATION - broker.budget.deliveries
+    return 1 + max(0, left) // (PUBLISH_STEPS + len(route.targets) + len(route.remote))
+
+
+def route_run(broker: Broker, run: Run, route: Route) -> None:
+    """Route a run of a client to the subscribers of all nodes."""
+    messages = run.messages
     targets = route.targets
     remote = route.remote
     ways = len(targets) + len(remote)
-    if not ways or route.groups:
-        return 0
-    for subscription in targets:
-        if subscription.no_local:
-            return 0
-    budget = broker.budget
-    steps = PUBLISH_STEPS + ways
-    del run[1 + max(0, DELIVERIES_PER_ITERATION - budget.deliveries) // steps :]
-    if broker.refusing and first.qos:
-        # Queues that may have to refuse need a check for each message.
-        for subscription in targets:
-            if subscription.session.may_refuse(run):
-                return 0
-        for subscription in remote:
-            if subscription.session.may_refuse(run):
-                return 0
-    size = 0
-    for message in run:
-        size += len(message.frame) + 64
-    broker.metrics.messages_publish += len(run)
-    budget.deliveries += steps * len(run)
-    budget.bytes += size * ways
+    broker.metrics.messages_publish += len(messages)
+    broker.budget.deliveries += (PUBLISH_STEPS + ways) * len(messages)
+    broker.budget.bytes += ways * run.budget_bytes()
     for subscription in targets:
         subscription.session.deliver_run(run, subscription)
     if remote:
-        if first.qos or ways > 1:
-            for message in run:
+        if run.qos or ways > 1:
+            for message in messages:
                 broker.identify(message)
         for subscription in remote:
-            if first.qos and isinstance(subscription, VolatileSubscription):
+            if run.qos and isinstance(subscription, VolatileSubscription):
                 subscription.session.deliver_volatile_run(run, subscription)
             else:
                 subscription.session.deliver_run(run, subscription)
-    if first.qos:
-        for message in run:
-            message.release_plain()
-    return len(run)
+    run.release_plain()
 
 
-def route_local_run(broker: Broker, run: list[Message]) -> None:
-    """Route messages to this node's subscribers, as ``Broker.route_local`` does one.
-
-    The messages have one topic and one QoS, 0 or 1, RETAIN 0, and never expire.
-    """
-    first = run[0]
-    hooks = broker.hooks
-    route = broker.router.recent.get(first.topic)
+def route_local_run(broker: Broker, run: Run) -> None:
+    """Route a run that another node has accepted to this node's subscribers, as ``Broker.route_local`` does one
+    message."""
+    messages = run.messages
+    route = local_route(broker, run.topic)
     if route is None:
-        route = broker.router.match(first.topic)
-    targets = route.targets
-    alike = not (hooks.message_delivered or hooks.delivery_dropped)
-    for subscription in targets:
-        if subscription.no_local:
-            alike = False
-    if not alike:
-        for message in run:
+        for message in messages:
             broker.route_local(message)
         return
-    size = 0
-    for message in run:
-        size += len(message.frame) + 64
-    budget = broker.budget
-    budget.deliveries += len(targets) * len(run)
-    budget.bytes += len(targets) * size
+    targets = route.targets
+    broker.budget.deliveries += len(targets) * len(messages)
+    broker.budget.bytes += len(targets) * run.budget_bytes()
     for subscription in targets:
         subscription.session.deliver_run(run, subscription)
-    if first.qos:
-        for message in run:
-            message.release_plain()
+    run.release_plain()
 
 
 def route_packets(broker: Broker, topic: str, packets: bytes, count: int, version: int) -> bool:
-    """Route ``count`` encoded PUBLISH packets of QoS 0 on this topic to this node's subscribers, if all of them accept
-    the packets unchanged. Return False, with nothing done, if one does not."""
-    hooks = broker.hooks
-    if hooks.message_delivered or hooks.delivery_dropped:
-        return False
-    route = broker.router.recent.get(topic)
+    """Route a run of QoS 0 that another node has accepted as its encoded packets, if all of this node's subscribers
+    accept them unchanged. Return False, with nothing done, if one does not."""
+    route = local_route(broker, topic)
     if route is None:
-        route = broker.router.match(topic)
+        return False
     targets = route.targets
     for subscription in targets:
-        session = subscription.session
-        writer = session.packets
-        if (
-            writer is None
-            or session.queue is not None
-            or subscription.no_local
-            or subscription.identifiers
-            or session.limits.upgrade_qos
-            or not writer.takes_packets(version)
-        ):
+        if not takes_packets(subscription.session, subscription, version):
             return False
-    budget = broker.budget
-    budget.deliveries += len(targets) * count
-    budget.bytes += len(targets) * (len(packets) + 64 * count)
+    broker.budget.deliveries += len(targets) * count
+    broker.budget.bytes += len(targets) * (len(packets) + OVERHEAD * count)
     for subscription in targets:
         writer = subscription.session.packets
         if writer is not None:

@@ -9,6 +9,7 @@ from .decoder import Decoder, TopicNames
 from .errors import MalformedPacket
 from .message import Message, Publisher
 from .packets import NO_PROPERTIES
+from .run import Run
 from .topics import valid_name
 
 _FIRST: Final = 0x32  # first byte: QoS 1, DUP 0, RETAIN 0
@@ -66,10 +67,10 @@ def _decoder() -> Decoder:
 
 def read_run(
     packets: bytes, version: int, topic: str, publisher: Publisher | None, timestamp: float, prefix: str, number: int
-) -> list[Message] | None:
-    """Read a run of PUBLISH packets with QoS 1 and the same topic. Return the messages, whose ids have this prefix and
-    start from this number (0: no ids). Return None if the topic is invalid, or if a packet has another topic, has
-    properties or cannot be read; ``RunDecoder`` then has to read them."""
+) -> Run | None:
+    """Read a run of PUBLISH packets with QoS 1 and the same topic, whose ids have this prefix and start from this
+    number (0: no ids). Return None if the topic is invalid, or if a packet has another topic, has properties or cannot
+    be read; ``RunDecoder`` then has to read them."""
     if not valid_name(topic):
         return None
     name = topic.encode()
@@ -117,7 +118,7 @@ def read_run(
             number += 1
         messages.append(message)
         at = end
-    return messages
+    return Run(topic, 1, messages)
 
 
 def count_numbered(packets: bytes) -> int:

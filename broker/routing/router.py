@@ -29,9 +29,9 @@ class Route:
     """The receivers of a topic. Immutable, so that subscriptions may change during a delivery.
 
     ``targets`` has at most one Subscription per session; for each of ``groups``, one member has to be selected.
-    ``remote``: those of the sessions whose clients are other nodes."""
+    ``remote``: those of the sessions whose clients are other nodes. ``no_local``: one of the targets has No Local."""
 
-    __slots__ = ("groups", "remote", "targets")
+    __slots__ = ("groups", "no_local", "remote", "targets")
 
     def __init__(
         self,
@@ -42,6 +42,10 @@ class Route:
         self.targets = targets
         self.groups = groups
         self.remote = remote
+        self.no_local = False
+        for subscription in targets:
+            if subscription.no_local:
+                self.no_local = True
 
     def __repr__(self) -> str:
         return f"Route({len(self.targets)} targets, {len(self.groups)} groups)"

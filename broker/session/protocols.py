@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ..mqtt.message import Delivery, Message
+from ..mqtt.run import Run
 
 if TYPE_CHECKING:
     from .replay import ReplayBudget
@@ -37,7 +38,7 @@ class ClientWriter(Protocol):
     def send_publish0(self, message: Message) -> None:
         """Send a QoS 0 PUBLISH with RETAIN 0 and no Subscription Identifiers: the common case."""
 
-    def send_run0(self, messages: list[Message]) -> None:
+    def send_run0(self, run: Run) -> None:
         """Send several such messages."""
 
     def send_publish(self, delivery: Delivery, packet_id: int, dup: bool) -> bool:
@@ -72,10 +73,10 @@ class MessageKeeper(Protocol):
     """A conversation that itself keeps messages until they are acknowledged: a link to another node
     (``cluster.link_writer``)."""
 
-    def may_hold(self, count: int) -> bool:
-        """Return whether ``hold_run`` has room for this number of messages."""
+    def may_keep(self, count: int) -> bool:
+        """Return whether ``keep`` has room for this number of messages."""
 
-    def hold_run(self, run: list[Message], packet_id: int) -> int:
+    def keep(self, messages: list[Message], packet_id: int) -> int:
         """Send messages of QoS 1 for which no durable session waits, and keep them until they are acknowledged: they
         are not in flight in the session. ``packet_id``: the last identifier in use; return the new last one."""
 

@@ -4,6 +4,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
 from ..mqtt.message import Delivery, Message
+from .acceptance import may_queue
 from .protocols import ClientWriter, RetainedSource
 from .subscription import Subscription
 
@@ -129,7 +130,7 @@ def _send_retained(
             end += 1
         if qos == 0:
             end = at + _send_retained0(session, writer, messages[at:end], identifiers)
-        elif qos == 1 and not first.expires and not session.may_queue(end - at):
+        elif qos == 1 and not first.expires and not may_queue(session, end - at):
             session.send_run(writer, [_retained(session, each, 1, identifiers) for each in messages[at:end]])
         else:
             end = at + 1

@@ -15,10 +15,11 @@ from types import MappingProxyType
 from typing import Final
 
 from ..mqtt.constants import MAX_PACKET_ID
-from ..mqtt.message import OVERHEAD, Delivery, Message
+from ..mqtt.message import Delivery, Message
+from ..mqtt.run import Run
 from .client_info import ClientInfo, is_internal
 from .limits import MAX_INFLIGHT, Limits
-from .memory_account import SHEDDING, UNACCOUNTED, MemoryAccount
+from .memory_account import UNACCOUNTED, MemoryAccount
 from .protocols import (
     EXPIRED,
     QOS0_MSG,
@@ -227,34 +228,31 @@ class Session:
         else:
             self._deliver_qos(delivery)
 
-    def deliver_run(self, run: list[Message], subscription: Subscription) -> None:
-        """As ``deliver``, for messages of one QoS, 0 or 1, with RETAIN 0 that never expire, in this order."""
-        limits = self.limits
-        if subscription.identifiers or self.sent_at is not None or limits.upgrade_qos:
-            for message in run:
+    def deliver_run(self, run: Run, subscription: Subscription) -> None:
+        """As ``deliver``, for each message of a run."""
+        if subscription.identifiers or self.limits.upgrade_qos:
+            for message in run.messages:
                 self.deliver(message, subscription)
             return
-        writer = self.writer
-        if subscription.qos == 0 or run[0].qos == 0:
-            if writer is not None and self.queue is None and self.resend is None:
+        writer = self.writer if self.queue is None and self.resend is None else None
+        if subscription.qos == 0 or run.qos == 0:
+            if writer is not None:
                 writer.send_run0(run)
                 return
-            for message in run:
+            for message in run.messages:
                 self._deliver0(Delivery(message, 0))
             return
         journal = self.journal
         if journal is None:
-            deliveries = [message.plain(1) for message in run]
+            deliveries = [message.plain(1) for message in run.messages]
         else:
-            deliveries = [journal.hold_plain(self, message, 1) for message in run]
+            deliveries = [journal.hold_plain(self, message, 1) for message in run.messages]
         sent = 0
-        if writer is not None and self.queue is None and self.resend is None:
-            # Repeated, because messages that the client cannot receive leave their places in the window to the next
-            # ones.
-            while sent < len(deliveries) and writer.writable and len(self.inflight) < self.window:
-                last = sent + self.window - len(self.inflight)
-                self.send_run(writer, deliveries[sent:last])
-                sent = min(last, len(deliveries))
+        # Repeated, because messages that the client cannot receive leave their places in the window to the next ones.
+        while writer is not None and sent < len(deliveries) and writer.writable and len(self.inflight) < self.window:
+            last = sent + self.window - len(self.inflight)
+            self.send_run(writer, deliveries[sent:last])
+            sent = min(last, len(deliveries))
         for delivery in deliveries[sent:]:
             self._enqueue(delivery)
 
@@ -265,9 +263,7 @@ class Session:
         if writer is None or self.queue is not None or self.resend is not None:
             self.deliver(message, subscription)
             return
-        keeper = self.keeper
-        if message.qos == 1 and keeper is not None and keeper.may_hold(1):
-            self.last_packet_id = keeper.hold_run([message], self.last_packet_id)
+        if message.qos == 1 and self._is_kept([message]):
             return
         if not writer.writable or len(self.inflight) >= self.window:
             self.deliver(message, subscription)
@@ -278,13 +274,18 @@ class Session:
         self.inflight[packet_id] = delivery
         writer.send_publish(delivery, packet_id, False)
 
-    def deliver_volatile_run(self, run: list[Message], subscription: Subscription) -> None:
-        """As ``deliver_volatile``, for messages of QoS 1 with RETAIN 0 that never expire, in this order."""
-        keeper = self.keeper
-        if keeper is None or self.queue is not None or self.resend is not None or not keeper.may_hold(len(run)):
+    def deliver_volatile_run(self, run: Run, subscription: Subscription) -> None:
+        """As ``deliver_volatile``, for each message of a run of QoS 1."""
+        if self.queue is not None or self.resend is not None or not self._is_kept(run.messages):
             self.deliver_run(run, subscription)
-            return
-        self.last_packet_id = keeper.hold_run(run, self.last_packet_id)
+
+    def _is_kept(self, messages: list[Message]) -> bool:
+        """Give messages of QoS 1 to the keeper; return False if there is none, or if it has no room."""
+        keeper = self.keeper
+        if keeper is None or not keeper.may_keep(len(messages)):
+            return False
+        self.last_packet_id = keeper.keep(messages, self.last_packet_id)
+        return True
 
     def deliver_shared(self, delivery: Delivery) -> None:
         """Deliver a message for which a shared subscription has selected this session."""
@@ -302,45 +303,6 @@ class Session:
         self.journal.hold(self, delivery)
         self._enqueue(delivery)
         self.advance(self.now)
-
-    def would_refuse(self, message: Message, subscription: Subscription) -> bool:
-        """Return whether the queue is full and its zone refuses new messages instead of dropping the oldest."""
-        queue = self.queue
-        if queue is None or not self.limits.refuse_when_full or message.qos == 0 or subscription.qos == 0:
-            return False
-        return not self.ready and queue.full_for(Delivery(message, 1).size)
-
-    def would_be_shed(self, message: Message, subscription: Subscription) -> bool:
-        """Return whether memory is exhausted, and this message would wait in the queue until that is shed."""
-        return self.account.level >= SHEDDING and message.qos > 0 and subscription.qos > 0 and not self.ready
-
-    def may_refuse(self, run: list[Message]) -> bool:
-        """Return whether one of these QoS 1 messages of one topic might have to be refused."""
-        limits = self.limits
-        short = self.account.level >= SHEDDING
-        if not (limits.refuse_when_full or short) or not self.may_queue(len(run)):
-            return False
-        if short:
-            return True
-        if limits.max_queued_messages and self.queued + len(run) > limits.max_queued_messages:
-            return True
-        if not limits.max_queued_bytes:
-            return False
-        size = 0 if self.queue is None else self.queue.size
-        for message in run:
-            size += len(message.frame) + len(message.topic) + OVERHEAD
-        return size > limits.max_queued_bytes
-
-    def may_queue(self, count: int) -> bool:
-        """Return whether some of this number of QoS 1 messages might not be sent immediately."""
-        writer = self.writer
-        return (
-            writer is None
-            or not writer.writable
-            or self.queue is not None
-            or self.resend is not None
-            or len(self.inflight) + count > self.window
-        )
 
     def _deliver0(self, delivery: Delivery) -> None:
         writer = self.writer
@@ -485,7 +447,7 @@ class Session:
         inflight = self.inflight
         packet_ids = self._number(run)
         if self.sent_at is not None:
-            self.sent_at.update(dict.fromkeys(packet_ids, self.now))
+            self.sent_at.update(dict.fromkeys(packet_ids, max(self.now, run[0].message.timestamp)))
         if self.journal is not None:
             self.journal.sent_run(self, run, packet_ids)
         for packet_id in writer.send_run(run, packet_ids):

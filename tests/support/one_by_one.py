@@ -1,6 +1,7 @@
 """OneByOne: how writers of tests take a run of deliveries."""
 
 from taipan.broker.mqtt.message import Delivery, Message
+from taipan.broker.mqtt.run import Run
 
 
 class OneByOne:
@@ -12,8 +13,8 @@ class OneByOne:
     def send_publish0(self, message: Message) -> None:
         raise NotImplementedError
 
-    def send_run0(self, messages: list[Message]) -> None:
-        for message in messages:
+    def send_run0(self, run: Run) -> None:
+        for message in run.messages:
             self.send_publish0(message)
 
     def send_retained0(self, messages: list[Message], identifiers: tuple[int, ...]) -> int:

@@ -18,6 +18,7 @@ from taipan.broker.mqtt.constants import (
 )
 from taipan.broker.mqtt.message import Delivery, Message
 from taipan.broker.mqtt.packets import TopicFilter
+from taipan.broker.mqtt.run import Run
 from taipan.broker.session.client_info import ClientInfo
 from taipan.broker.session.session import Session
 from tests.support.clock import Clock
@@ -101,7 +102,7 @@ def test_the_shared_form_of_qos0(version: int) -> None:
 def test_several_of_qos0_at_once(version: int) -> None:
     harness = WriterHarness(version).open()
     messages = [harness.message("t", b"%d" % number) for number in range(3)]
-    harness.writer.send_run0(messages)
+    harness.writer.send_run0(Run("t", 0, messages))
     assert (harness.writer.sent0, harness.added) == (3, 1)
     assert harness.writer.takes_packets(5) == (version == 5)
     assert harness.writer.takes_packets(4) == (version != 5)
@@ -110,27 +111,12 @@ def test_several_of_qos0_at_once(version: int) -> None:
     assert [each.payload for each in harness.read()] == [b"0", b"1", b"2", b"0", b"1"]
     harness.writer.set_writable(False)
     assert not harness.writer.takes_packets(version)
-    harness.writer.send_run0(messages)
+    harness.writer.send_run0(Run("t", 0, messages))
     assert harness.writer.backlog
     mounted = WriterHarness(version).open("m/")
     assert not mounted.writer.takes_packets(version)
-    mounted.writer.send_run0([harness.message("m/t")])
+    mounted.writer.send_run0(Run("m/t", 0, [harness.message("m/t")]))
     assert mounted.read() == [Publish("t", b"x")]
-    heard = WriterHarness(version).open()
-    told: list[str] = []
-    heard.hooks.message_delivered.add(lambda client, message: told.append(message.topic))
-    assert not heard.writer.takes_packets(version)
-    heard.writer.send_run0(messages)
-    assert told == ["t"] * 3
-
-
-def test_what_expires_of_several_of_qos0_is_sent_by_itself() -> None:
-    harness = WriterHarness().open()
-    messages = [harness.message(properties={MESSAGE_EXPIRY_INTERVAL: 10} if number else {}) for number in range(2)]
-    harness.clock.time += 3
-    harness.writer.send_run0(messages)
-    assert [each.properties for each in harness.read()] == [{}, {MESSAGE_EXPIRY_INTERVAL: 7}]
-    assert harness.writer.sent0 == 2
 
 
 @versions

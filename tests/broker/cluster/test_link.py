@@ -581,7 +581,7 @@ async def test_the_window_is_not_exceeded_after_what_is_on_disk_under_its_identi
         for number in range(count):
             await subscriber.expect_publish("t", b"%d" % number)
         await cluster.wait_until_quiet()
-        assert to_peer._writer.may_hold(WINDOW + 1)  # what was in flight is known to be done, on disk too
+        assert to_peer._writer.may_keep(WINDOW + 1)  # what was in flight is known to be done, on disk too
         await subscriber.nothing()
 
 

@@ -17,6 +17,7 @@ from taipan.broker.loop.timers import Timers
 from taipan.broker.mqtt.decoder import Decoder, TopicNames
 from taipan.broker.mqtt.message import Message
 from taipan.broker.mqtt.message_ids import MessageIdSource, id_of
+from taipan.broker.mqtt.run import Run
 from taipan.broker.observability.metrics import Metrics
 from taipan.broker.session.client_info import ClientInfo
 from taipan.broker.session.limits import Limits
@@ -74,8 +75,8 @@ class Sending:
         self.hold([received(b"x" * size) for _ in range(count)])
 
     def hold(self, run: list[Message]) -> None:
-        assert self.writer.may_hold(len(run))
-        self._last = self.writer.hold_run(run, self._last)
+        assert self.writer.may_keep(len(run))
+        self._last = self.writer.keep(run, self._last)
 
 
 def simulated(scenario: Callable[[Sending], Awaitable[None]]) -> list[tuple[float, int]]:
@@ -158,7 +159,7 @@ def test_few_in_a_frame_make_no_message_wait(count: int) -> None:
 def test_ids_of_a_run_are_its_first_ones_or_each(qos: int) -> None:
     async def scenario(sending: Sending) -> None:
         def send(run: list[Message]) -> tuple[list[str], str, int]:
-            sending.hold(run) if qos else sending.writer.send_run0(run)
+            sending.hold(run) if qos else sending.writer.send_run0(Run("t", 0, run))
             sending.writer.flush()
             (found,) = sending.runs
             sending.runs.clear()
@@ -210,12 +211,12 @@ def test_what_was_held_is_whole_when_the_link_closes(acknowledged: int) -> None:
 def test_messages_of_qos_0_that_do_not_go_are_counted() -> None:
     async def scenario(sending: Sending) -> None:
         refusals = sending.writer._broker.metrics.refusals
-        sending.writer.send_run0([received(b"1", 0) for _ in range(3)])
+        sending.writer.send_run0(Run("t", 0, [received(b"1", 0) for _ in range(3)]))
         sending.writer.begin(0, 0)
         assert refusals.snapshot()["cluster_link_qos0_msg"] == 3
         size = len(received(b"x" * 1000, 0).frame)
         fits = CREDIT // size
-        sending.writer.send_run0([received(b"x" * 1000, 0) for _ in range(fits + 10)])
+        sending.writer.send_run0(Run("t", 0, [received(b"x" * 1000, 0) for _ in range(fits + 10)]))
         assert 9 <= refusals.snapshot()["cluster_link_full"] <= 13
 
     simulated(scenario)

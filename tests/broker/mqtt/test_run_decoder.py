@@ -47,11 +47,11 @@ def test_packets_of_every_size_are_read_as_the_decoder_reads_them(version: int, 
     data = b"".join([_packet(version, topic, size, place + 1) for place, size in enumerate(_SIZES)])
     found = read_run(data, version, topic, None, 12.0, "F" * 16, 7)
     assert found is not None
-    assert [_facts(each) for each in found] == _decoded(data, version)
-    assert [each.id for each in found] == ["F" * 16 + f"{7 + place:016X}" for place in range(len(_SIZES))]
-    assert {each.timestamp for each in found} == {12.0}
+    assert [_facts(each) for each in found.messages] == _decoded(data, version)
+    assert [each.id for each in found.messages] == ["F" * 16 + f"{7 + place:016X}" for place in range(len(_SIZES))]
+    assert {each.timestamp for each in found.messages} == {12.0}
     without = read_run(data, version, topic, None, 12.0, "", 0)
-    assert without is not None and not any(each.identified for each in without)
+    assert without is not None and not any(each.identified for each in without.messages)
 
 
 @pytest.mark.parametrize("version", [4, 5])

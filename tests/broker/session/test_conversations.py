@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from taipan.broker.mqtt.message import Delivery, Message
+from taipan.broker.mqtt.run import Run
 from taipan.broker.session.replay import ReplayBudget
 from taipan.broker.session.session import Session
 from taipan.broker.session.subscription import Subscription
@@ -107,7 +108,7 @@ def test_one_by_one_or_together(kind: str, qos: int) -> None:
         owed = 0 if qos == 0 or kind == "program" else 3
         assert len(session.inflight) == owed  # the program has what it was given
         if qos < 2:
-            session.deliver_run(messages(4, qos), subscription)
+            session.deliver_run(Run("t", qos, messages(4, qos)), subscription)
             assert conversation.count() == 4
             assert len(session.inflight) == (owed and 7)
         assert session.queued == 0
