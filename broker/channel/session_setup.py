@@ -83,7 +83,7 @@ def accept(channel: Channel, connect: Connect, now: float, extra: Properties) ->
 
 def _waits(channel: Channel) -> bool:
     """Return whether the client still waits for CONNACK."""
-    return channel.state == AUTHENTICATING and not channel.connection.disconnects
+    return channel.state in (AUTHENTICATING, CONNECTING) and not channel.connection.disconnects
 
 
 async def _claim_first(channel: Channel, connect: Connect, claim: Awaitable[Outcome | None], extra: Properties) -> None:

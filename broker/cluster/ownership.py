@@ -101,6 +101,8 @@ class Ownership:
         self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
         # Clients whose key must be checked: the session has ended, or begun without a key, or a write was not answered.
         self._to_settle: dict[str, None] = {}
+        # For each client whose key was taken from another node and whose session has not begun: whether it still waits.
+        self._beginning: dict[str, Callable[[], bool]] = {}
         # After an unanswered write: which node had the session, to restore the key if that write was applied. If
         # another node has asked for a session: that this node has it.
         self._unanswered = context.tables.open(TABLE, Owned)
@@ -370,10 +372,8 @@ class Ownership:
         async with self._locked(client_id):
             claim = _Claim(self, client, clean_start, expiry, waits)
             refusal = await claim.run()
-            if refusal is None and claim.taken_from is not None and not waits():
-                # No CONNACK has told of a new session: the one before stays where it is.
-                self._unanswered.put(client_id, claim.taken_from)
-                self.settle_soon(client_id)
+            if refusal is None and claim.taken_from is not None:
+                self._give_back_unless_begun(client_id, claim.taken_from, waits)
         if refusal is None:
             loop.call_later(RETRY, self._look_at, client_id)  # the client may have disconnected in the meantime
             if not waits():
@@ -407,8 +407,29 @@ class Ownership:
         return ended is not None and ended.revision == place.revision
 
     def _look_at(self, client_id: str) -> None:
-        if not self._stopped and client_id not in self._context.broker.sessions and self.has(client_id):
+        without_session = client_id not in self._context.broker.sessions and self.has(client_id)
+        if not self._stopped and (without_session or client_id in self._beginning):
             self.settle_soon(client_id)
+
+    def _give_back_unless_begun(self, client_id: str, before: Owned, waits: Callable[[], bool]) -> None:
+        """Give a key back to its node, unless a session begins here: the client may go, or may be refused. No CONNACK
+        has told of a new session then."""
+        if not self._beginning:
+            self._context.broker.hooks.session_created.add(self._session_created)
+        self._beginning[client_id] = waits
+        self._unanswered.put(client_id, before)
+
+    def _session_created(self, client: ClientInfo, session: Session) -> None:
+        if self._begins_no_more(session.client_id):
+            self._unanswered.remove(session.client_id)
+
+    def _begins_no_more(self, client_id: str) -> bool:
+        """Return whether a session was about to begin here for a key of another node."""
+        if self._beginning.pop(client_id, None) is None:
+            return False
+        if not self._beginning:
+            self._context.broker.hooks.session_created.remove(self._session_created)
+        return True
 
     @contextlib.asynccontextmanager
     async def _locked(self, client_id: str) -> AsyncIterator[None]:
@@ -574,6 +595,11 @@ class Ownership:
         """Make the key of a client correct."""
         if self._handover.leaves(client_id):
             return
+        waits = self._beginning.get(client_id)
+        if waits is not None and waits():
+            asyncio.get_running_loop().call_later(RETRY, self._look_at, client_id)
+            return
+        self._begins_no_more(client_id)
         back = self._unanswered.get(client_id)
         key = thing_key(client_id)
         entry = await self._nats.read(BUCKET, key)

@@ -21,6 +21,7 @@ from taipan.broker.cluster.outgoing import CANCEL, PREPARE, Leaving
 from taipan.broker.cluster.ownership import BUCKET, RETRY, Ownership
 from taipan.broker.cluster.session_transfer import BUSY, PIECE_MESSAGES, Done, Fetch, Piece, Prepare, Prepared
 from taipan.broker.cluster.wire import Owned, thing_key
+from taipan.broker.core.broker import Broker
 from taipan.broker.core.cluster import STOPPED, CallFailed
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt import reason_codes as rc
@@ -572,6 +573,28 @@ async def test_a_session_stays_where_it_was_if_its_client_goes_as_another_node_t
         with pytest.raises(AssertionError):
             await gone.connect("s", properties=MINUTE, clean_start=False)
         ownership._write = write  # type: ignore[method-assign]
+        await until(lambda: not ownership.busy("s") and not ownership.has("s"))
+        cluster.heal()
+        await cluster.wait_until_running()
+        client = await cluster[1].client("s", expiry=60, session_present=True)
+        for number in range(5):
+            await client.expect_publish("t", b"%d" % number, 2)
+        await client.nothing()
+
+
+async def test_a_session_stays_where_it_was_if_its_client_is_refused_after_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other node has taken the key, and has no memory for a session by then."""
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster={**QUICK, "takeover": "fresh"}) as cluster:
+        await leave_five(cluster)
+        cluster.partition({0}, {1}, quorum=1)
+        await until(lambda: own(cluster, 1).members()[0].status == STOPPED)
+        ownership = own(cluster, 1).ownership
+        refused = cluster[1].peer()
+        with monkeypatch.context() as short:
+            short.setattr(Broker, "short_of_memory", property(lambda _: ownership.has("s")))
+            await refused.connect("s", clean_start=False, properties=MINUTE, expect=rc.QUOTA_EXCEEDED)
         await until(lambda: not ownership.busy("s") and not ownership.has("s"))
         cluster.heal()
         await cluster.wait_until_running()
