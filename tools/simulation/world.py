@@ -199,7 +199,9 @@ class World:
 
     def session_keys(self) -> list[Owned]:
         """Return the keys of sessions in the bucket, as a running node reads them."""
-        cluster = next(node.server.cluster for node in self.nodes if node.running)
+        cluster = next((node.server.cluster for node in self.nodes if node.running), None)
+        if cluster is None:
+            return []  # the last one has died since it sent the CONNACK that a client is reading
         assert isinstance(cluster, NatsCluster)
         values = [entry.value for entry in self.hub.buckets[BUCKET].last.values() if entry.value is not None]
         found = [cluster.ownership._reader.value(value) for value in values]
