@@ -12,8 +12,9 @@ from ..config import RuleSettings
 from ..session.client_info import ClientInfo
 from .acl import AclRule, asked_about
 from .auth_result import WRONG, AuthOutcome
-from .database_settings import DatabaseSettings
+from .declaration import RemoteSettings
 from .outside import ALLOW, DENY, IGNORE, OutsideSource, Verdict
+from .password_hash import PasswordVerifier
 from .query_hash import HashFormat, QueryHash
 from .remote import RemoteSource, SourceFailed
 from .remote_status import UNDECIDED
@@ -50,9 +51,8 @@ class DatabaseSource(RemoteSource):
     without_outcome = "has no such user"
     without_decision = "has no rule for it"
 
-    def __init__(self, name: str, settings: DatabaseSettings, context: SourceContext, queries: Queries) -> None:
+    def __init__(self, name: str, settings: RemoteSettings, context: SourceContext, queries: Queries) -> None:
         super().__init__(name, settings, context)
-        self._form = HashFormat(settings.password_hash)
         self._queries = queries
         self._auth_setting, self._super_setting, self._acl_setting = (f"access.{name}.{word}" for word in queries.words)
 
@@ -70,6 +70,11 @@ class DatabaseSource(RemoteSource):
     async def find_rules(self, values: Values) -> Sequence[AclRule]:
         """The rules that may concern a client, the first that matches decides. Raises SourceFailed, and ValueError for
         a row that cannot be read as a rule."""
+
+    @abstractmethod
+    def verifier(self, row: StoredPassword, password: bytes, owner: str) -> PasswordVerifier | None:
+        """Return what verifies a password against ``password``, that of ``row``; None: no password matches. ``owner``
+        differs for each user."""
 
     # ------------------------------------------------------------- questions
 
@@ -100,7 +105,7 @@ class DatabaseSource(RemoteSource):
         verdict = await self.ask(self._auth_setting, question)
         if verdict.decision != UNDECIDED:
             return self.not_let_in(verdict, client, password)
-        refused = await self._verify(client, found[0], password)
+        refused = await self.verify(client, found[0], password)
         if refused is not None:
             self.status.decided(DENY)
             return refused
@@ -109,13 +114,15 @@ class DatabaseSource(RemoteSource):
         superuser = await self.is_superuser(client)
         return AuthOutcome(is_superuser=superuser, proved_by=client.proved_by, proves_client_id="c" in letters)
 
-    async def _verify(self, client: ClientInfo, row: StoredPassword, password: bytes | None) -> AuthOutcome | None:
+    async def verify(self, client: ClientInfo, row: StoredPassword, password: bytes | None) -> AuthOutcome | None:
         """Return why the client is refused; None: it is accepted."""
         wrong = self.not_let_in(Verdict(DENY, "", self._auth_setting), client, password)
-        if password is None or not row.password or (self._form.salted and row.salt is None):
+        if password is None or not row.password:
             return wrong
         owner = (client.username or "") if "u" in (self._queries.auth or ()) else client.client_id
-        verifier = QueryHash(self._form, row.password, row.salt or b"", f"{self.name}:{owner}")
+        verifier = self.verifier(row, row.password, f"{self.name}:{owner}")
+        if verifier is None:
+            return wrong
         outcome = await self._context.verify(client, owner, verifier, password)
         return wrong if outcome is WRONG else outcome
 
@@ -152,6 +159,13 @@ class DatabaseSource(RemoteSource):
 
     def _known(self, client: ClientInfo, username: str | None) -> Values:
         return {letter: value for letter, value in self.facts(client, username).items() if value}
+
+
+def hash_of_columns(form: HashFormat, row: StoredPassword, password: bytes, owner: str) -> QueryHash | None:
+    """The verifier for a row in the format of ``password_hash``."""
+    if form.salted and row.salt is None:
+        return None
+    return QueryHash(form, password, row.salt or b"", owner)
 
 
 def decided(rules: Sequence[AclRule], client: ClientInfo, action: str, topic: str) -> str:

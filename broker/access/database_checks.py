@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 from ..loop.regular_file import MAX_CREDENTIALS, check_regular
 from ..setting_rules import Fault
-from .database_settings import DatabaseSettings
+from .database_settings import DatabaseSettings, ServerSettings
 from .query_hash import HashFormat
 
 
-def tls_of(settings: DatabaseSettings) -> ssl.SSLContext | None:
+def tls_of(settings: ServerSettings) -> ssl.SSLContext | None:
     """None: without TLS. Raises ``ValueError`` that names what is wrong with a file."""
     if not settings.tls:
         return None
@@ -42,6 +42,10 @@ def common_faults(settings: DatabaseSettings, asked: dict[str, str]) -> Iterator
         HashFormat(settings.password_hash)
     except ValueError as error:
         yield Fault(("password_hash",), str(error))
+    yield from tls_faults(settings)
+
+
+def tls_faults(settings: ServerSettings) -> Iterator[Fault]:
     if settings.keyfile and not settings.certfile:
         yield Fault(("keyfile",), "needs certfile")
     try:

@@ -1,4 +1,4 @@
-"""DatabaseSettings: what the table of each database has."""
+"""DatabaseSettings: what the table of each database has, and ServerSettings, without users of a database."""
 
 from typing import Annotated, Final
 
@@ -7,19 +7,24 @@ from msgspec import Meta
 from .declaration import RemoteSettings
 
 
-class DatabaseSettings(RemoteSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Keys that EMQX 4 has, too, have its defaults."""
+class ServerSettings(RemoteSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Connections to a server, and their TLS."""
 
-    server: str
-    username: str = ""
-    password: str = ""
     pool_size: Annotated[int, Meta(ge=1, le=10_000)] = 8
-    password_hash: str = "sha256"
     tls: bool = False
     tls_verify: bool = True
     cafile: str = ""
     certfile: str = ""
     keyfile: str = ""
+
+
+class DatabaseSettings(ServerSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Keys that EMQX 4 has, too, have its defaults."""
+
+    server: str
+    username: str = ""
+    password: str = ""
+    password_hash: str = "sha256"
 
 
 SHOWN: Final = frozenset(["cafile", "certfile", "keyfile"])

@@ -7,10 +7,10 @@ from typing import Final, Literal, NamedTuple
 
 class EmqxKey(NamedTuple):
     """The setting that a key of EMQX becomes, and the form of EMQX's value. ``file``: the path of a file, or in an
-    export its name and its text."""
+    export its name and its text. ``peer``: ``verify_peer``, or ``verify_none``."""
 
     setting: str
-    kind: Literal["text", "number", "seconds", "flag", "file"]
+    kind: Literal["text", "number", "seconds", "flag", "file", "peer"]
 
 
 _FILES: Final = {"cacertfile": "cafile", "cafile": "cafile", "certfile": "certfile", "keyfile": "keyfile"}
@@ -52,7 +52,8 @@ class EmqxPlugin:
     ``keys``: by EMQX's key without the prefix, or by the key of the module. Empty: nothing is converted.
     ``without_setting``: keys that have no setting here, and why.
     ``required``: keys with one supported value, which needs no setting. ``absent``: settings whose default
-    differs from what EMQX does without the key. ``asks_next``: EMQX asks the next source if this one does not
+    differs from what EMQX does without the key. ``listed``: a setting that is a list of tables, with keys such as
+    ``filters.1.key`` in EMQX. ``asks_next``: EMQX asks the next source if this one does not
     answer."""
 
     orders: tuple[str, ...]
@@ -64,3 +65,4 @@ class EmqxPlugin:
     required: Mapping[str, str] = field(default_factory=dict)
     absent: Mapping[str, str | bool] = field(default_factory=dict)
     asks_next: bool = False
+    listed: str = ""

@@ -1,15 +1,16 @@
 """SqlSource: a DatabaseSource that asks over a pool of connections."""
 
-import asyncio
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from ..setting_rules import Fault
 from .acl import AclRule
-from .database import DatabaseSource, Queries, Values
+from .connection_pool import ConnectionPool
+from .database import DatabaseSource, Queries, StoredPassword, Values, hash_of_columns
 from .database_checks import common_faults
-from .remote import SourceFailed
+from .password_hash import PasswordVerifier
+from .query_hash import HashFormat
 from .source import SourceContext
 from .sql_query import SqlQuery
 from .sql_rules import rules_of
@@ -24,16 +25,14 @@ def faults(settings: SqlAccessSettings) -> Iterator[Fault]:
 
 
 class SqlSource(DatabaseSource):
-    """Belongs to one event loop. A connection whose query was given up is closed, because its answer may still
-    arrive."""
+    """Belongs to one event loop."""
 
     def __init__(self, name: str, settings: SqlAccessSettings, context: SourceContext) -> None:
         self.queries = {word: SqlQuery(text) for word, text in settings.texts().items() if text.strip()}
         letters = [frozenset(self.queries[word].letters) if word in self.queries else None for word in QUERIES]
         super().__init__(name, settings, context, Queries(QUERIES, *letters))
-        self._free: list[Any] = []
-        self._places = asyncio.Semaphore(settings.pool_size)
-        self._closed = False
+        self._form = HashFormat(settings.password_hash)
+        self._pool: ConnectionPool[Any] = ConnectionPool(settings.pool_size, self.open, self.abort)
 
     # --------------------------------------------------------- of a database
 
@@ -54,39 +53,16 @@ class SqlSource(DatabaseSource):
 
     async def rows(self, word: str, values: Values) -> Sequence[Any]:
         """Return the rows of a query. Raises SourceFailed."""
-        async with self._places:
-            while self._free:
-                try:
-                    return await self._fetched(self._free.pop(), word, values)
-                except SourceFailed as failure:
-                    if not failure.away:
-                        raise
-                    # The server may have closed the connection while nobody used it.
-            return await self._fetched(await self.open(), word, values)
+        return await self._pool.use(lambda connection: self.fetch(connection, word, values))
 
-    async def _fetched(self, connection: Any, word: str, values: Values) -> Sequence[Any]:
-        usable = False
-        try:
-            rows = await self.fetch(connection, word, values)
-            usable = True
-            return rows
-        except SourceFailed as failure:
-            usable = not failure.away
-            raise
-        finally:
-            if usable and not self._closed:
-                self._free.append(connection)
-            else:
-                self.abort(connection)
+    def verifier(self, row: StoredPassword, password: bytes, owner: str) -> PasswordVerifier | None:
+        return hash_of_columns(self._form, row, password, owner)
 
     async def find_rules(self, values: Values) -> list[AclRule]:
         return rules_of([tuple(row) for row in await self.rows("acl_query", values)])
 
     def close_connections(self) -> None:
-        self._closed = True
-        free, self._free = self._free, []
-        for connection in free:
-            self.abort(connection)
+        self._pool.close()
 
 
 def in_one_line(error: Exception) -> str:

@@ -1,5 +1,6 @@
 """The settings of a source of access, from those of the plugin or module of EMQX 4 that does the same."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Literal, NamedTuple
 
@@ -47,6 +48,7 @@ def read_access(
     assert plugin is not None and source.settings is not None
     table: dict[str, Any] = {}
     keys: list[ReadKey] = []
+    listed: dict[int, dict[str, str]] = {}
     where = f"access.{source.name}"
     for key, value in given.items():
         known = plugin.keys.get(key)
@@ -61,6 +63,9 @@ def read_access(
             elif known is not None:
                 table[known.setting] = _VALUES[known.kind](_text(value))
                 keys.append(ReadKey(key, "carried", known.setting, f"{where}.{known.setting}"))
+            elif plugin.listed and (found := re.fullmatch(rf"{plugin.listed}\.(\d{{1,4}})\.(\w+)", key)):
+                listed.setdefault(int(found[1]), {})[found[2]] = _text(value)
+                keys.append(ReadKey(key, "carried", plugin.listed, f"{where}.{plugin.listed}"))
             elif key in plugin.required:
                 if _text(value) != plugin.required[key]:
                     raise WrongValue(f"only {plugin.required[key]} is supported")
@@ -69,6 +74,8 @@ def read_access(
                 keys.append(ReadKey(key, "left_out", "", plugin.without_setting.get(key, "no counterpart")))
         except WrongValue as error:
             keys.append(ReadKey(key, "wrong", "", str(error)))
+    if listed:
+        table[plugin.listed] = [row for _, row in sorted(listed.items())]
     keys += _of_the_whole(source, plugin, table)
     return ReadAccess(table, keys)
 
@@ -159,4 +166,5 @@ _VALUES: Final[dict[str, Callable[[str], object]]] = {
     "number": number_of,
     "seconds": seconds_of,
     "flag": flag_of,
+    "peer": lambda text: text == "verify_peer" or (text != "verify_none" and flag_of(text)),
 }

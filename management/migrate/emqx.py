@@ -39,7 +39,7 @@ _SECTIONS: Final = {
     "bans": "blacklist", "apps": "apps", "dashboard_users": "users", "retained": "retained",
 }  # fmt: skip
 _NO_SOURCE: Final = (
-    "emqx_auth_ldap", "emqx_auth_mongo", "emqx_psk_file", "emqx_sasl", "emqx_auth_clientid", "emqx_auth_username",
+    "emqx_auth_mongo", "emqx_psk_file", "emqx_sasl", "emqx_auth_clientid", "emqx_auth_username",
 )  # fmt: skip
 """Plugins that authenticate clients, and have no counterpart."""
 

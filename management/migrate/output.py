@@ -227,6 +227,8 @@ def _value(value: object) -> str:
     if isinstance(value, str):
         # JSON's escapes are valid in TOML as well, except for DEL, which JSON does not escape.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key} = {_value(each)}' for key, each in value.items())}}}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_value, value))}]"
     raise TypeError(f"no TOML for {type(value).__name__}")

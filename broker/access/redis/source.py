@@ -12,9 +12,11 @@ from ...config import RuleSettings
 from ...redis_connection import SecureRedisConnection, in_one_line
 from ...setting_rules import Fault
 from ..acl import AclRule
-from ..database import DatabaseSource, Queries, StoredPassword, Values, as_bytes, as_text, new_rule
+from ..database import DatabaseSource, Queries, StoredPassword, Values, as_bytes, as_text, hash_of_columns, new_rule
 from ..database_checks import common_faults, tls_of
 from ..database_settings import address_of
+from ..password_hash import PasswordVerifier
+from ..query_hash import HashFormat
 from ..remote import SourceFailed
 from ..remote_status import NO_CONNECTION
 from ..source import SourceContext
@@ -46,6 +48,7 @@ class RedisSource(DatabaseSource):
         super().__init__("redis", settings, context, Queries(_WORDS, *asked))
         self._settings = settings
         self._tls = tls_of(settings)
+        self._form = HashFormat(settings.password_hash)
         self._client: Redis | None = None
 
     async def connect(self) -> None:
@@ -66,6 +69,9 @@ class RedisSource(DatabaseSource):
         if columns[0] is None:
             return None
         return StoredPassword(as_bytes(columns[0]), as_bytes(columns[1]) if len(columns) == 2 else None)
+
+    def verifier(self, row: StoredPassword, password: bytes, owner: str) -> PasswordVerifier | None:
+        return hash_of_columns(self._form, row, password, owner)
 
     async def find_superuser(self, values: Values) -> bool:
         answer = await self._answer("super_cmd", values)

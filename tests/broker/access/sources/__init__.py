@@ -17,7 +17,7 @@ class Setup:
     makes it itself. ``lasts``: a reload with the same settings keeps the source.
 
     ``reads_filters``: a subscription to a filter is decided by its rules, and not by the other side. ``denies_rest``:
-    what no rule names is denied.
+    what no rule names is denied. ``denies``: there are rules that deny; else ``shut`` is left to the next source.
 
     Of a remote source: ``away`` makes the other side unreachable, ``back`` reachable again.
     """
@@ -29,5 +29,6 @@ class Setup:
     lasts: bool = True
     reads_filters: bool = False
     denies_rest: bool = False
+    denies: bool = True
     away: Callable[[], Awaitable[None]] | None = None
     back: Callable[[], Awaitable[None]] | None = None
