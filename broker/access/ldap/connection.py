@@ -64,7 +64,7 @@ class LdapConnection:
             raise SourceFailed(NO_CONNECTION, detail=f"StartTLS: {_result(answer)}", away=True)
         await self._writer.start_tls(tls, server_hostname=host)
 
-    async def bind(self, dn: str, password: bytes) -> bool:
+    async def bind(self, dn: bytes, password: bytes) -> bool:
         """Return whether the password is that of the entry. Raises SourceFailed if the directory does not say."""
         self._number += 1
         answer = await self._final(bind(self._number, dn, password), [])

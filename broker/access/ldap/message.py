@@ -25,9 +25,9 @@ Conditions = tuple[Literal["and", "or"], Sequence["Condition | Conditions"]]
 
 @dataclass(frozen=True, slots=True)
 class DirectoryEntry:
-    """``attributes``: by their names in lower case."""
+    """``dn``: its name, as the directory writes it. ``attributes``: by their names in lower case."""
 
-    dn: str
+    dn: bytes
     attributes: dict[str, list[bytes]]
 
     def values(self, attribute: str) -> list[bytes]:
@@ -45,14 +45,14 @@ class Answer:
 
 
 class BadAnswer(ValueError):
-    """The bytes are no message of LDAP."""
+    """The bytes cannot be read as a message of LDAP."""
 
 
-def bind(number: int, dn: str, password: bytes) -> bytes:
+def bind(number: int, dn: bytes, password: bytes) -> bytes:
     message = _new(number)
     request = message["protocolOp"]["bindRequest"]
     request["version"] = 3
-    request["name"] = dn.encode("utf-8", "surrogatepass")
+    request["name"] = dn
     request["authentication"]["simple"] = password
     return bytes(encoder.encode(message))
 
@@ -125,9 +125,9 @@ def read(data: bytes) -> Answer:
             attributes = {
                 str(each["type"]).lower(): [bytes(value) for value in each["vals"]] for each in operation["attributes"]
             }
-            return Answer(number, None, entry=DirectoryEntry(str(operation["objectName"]), attributes))
+            return Answer(number, None, entry=DirectoryEntry(bytes(operation["objectName"]), attributes))
         if kind == "searchResRef":
             return Answer(number, None)
-        return Answer(number, int(operation["resultCode"]), str(operation["errorMessage"]))
+        return Answer(number, int(operation["resultCode"]), bytes(operation["errorMessage"]).decode("utf-8", "replace"))
     except (PyAsn1Error, KeyError, ValueError, RecursionError) as error:
         raise BadAnswer(f"no message of LDAP: {type(error).__name__}") from None

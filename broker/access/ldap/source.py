@@ -48,7 +48,7 @@ def faults(settings: LdapAccessSettings) -> Iterator[Fault]:
     if not any(USER in placeholders(text) for text in texts.values()):
         yield Fault(("custom_base_dn",), "names no client: ${user} is missing")
     if any(USER in placeholders(each.key) for each in settings.filters):
-        yield Fault(("filters",), "${user} may stand in a value only")
+        yield Fault(("filters",), "${user} is possible only in a value")
     if _depth(_conditions(settings, "")) > _LEVELS:
         yield Fault(("filters",), "and and or alternate too often")
     if bool(settings.bind_dn) != bool(settings.bind_password):
@@ -74,6 +74,7 @@ class LdapSource(DatabaseSource):
         self._addresses = addresses_of(settings.servers, settings.port)
         self._tls: ssl.SSLContext | None = tls_of(settings)
         self._names = _names(settings)
+        self._identities = _identities(settings)
         self._pool: ConnectionPool[LdapConnection] = ConnectionPool(
             settings.pool_size, self._bound, LdapConnection.abort
         )
@@ -102,7 +103,9 @@ class LdapSource(DatabaseSource):
         settings = self._settings
         connection = await self._new_connection()
         try:
-            if settings.bind_dn and not await connection.bind(settings.bind_dn, settings.bind_password.encode()):
+            if settings.bind_dn and not await connection.bind(
+                settings.bind_dn.encode(), settings.bind_password.encode()
+            ):
                 raise SourceFailed(NO_CONNECTION, detail="bind_dn or bind_password is wrong", away=True)
         except SourceFailed as why:
             connection.abort()
@@ -179,8 +182,14 @@ class LdapSource(DatabaseSource):
     async def _find_user(self, values: Values, attributes: Sequence[str]) -> DirectoryEntry | None:
         user = values["u"]
         base = name_of(self._settings.custom_base_dn, self._names, user)
-        found = await self._search(base, _conditions(self._settings, user), attributes, 1)
-        return found[0] if found else None
+        wanted = [*attributes, *(each for each in self._identities if each not in attributes)]
+        found = await self._search(base, _conditions(self._settings, user), wanted, 1)
+        if not found:
+            return None
+        # A directory may find "ann" by "ANN" or " ann". Here these are other users, with other rules and sessions.
+        exact = user.encode("utf-8", "surrogatepass")
+        same = not self._identities or any(exact in found[0].values(each) for each in self._identities)
+        return found[0] if same else None
 
     async def _search(
         self, base: str, condition: Condition | Conditions, attributes: Sequence[str], most: int
@@ -192,7 +201,7 @@ class LdapSource(DatabaseSource):
 class _StoredEntry(StoredPassword):
     """``password``: None if the entry may not log in."""
 
-    dn: str
+    dn: bytes
 
 
 _NOTHING: Final = AclRule(RuleSettings(allow=False), "access.ldap.device_dn")
@@ -200,6 +209,14 @@ _NOTHING: Final = AclRule(RuleSettings(allow=False), "access.ldap.device_dn")
 
 def _names(settings: LdapAccessSettings) -> dict[str, str]:
     return {"username_attr": settings.username_attributetype, "device_dn": settings.device_dn}
+
+
+def _identities(settings: LdapAccessSettings) -> list[str]:
+    """The attributes whose value is compared with the username."""
+    found = [text_of(each.key, _names(settings), "") for each in settings.filters if each.value == f"${{{USER}}}"]
+    if "username_attr" in placeholders(settings.custom_base_dn):
+        found.append(settings.username_attributetype)
+    return found
 
 
 def _is_enabled(entry: DirectoryEntry) -> bool:
@@ -213,9 +230,8 @@ def _rules_of(entry: DirectoryEntry) -> Iterator[AclRule]:
             yield AclRule(RuleSettings(allow=True, action=action, topics=topics))  # type: ignore[arg-type]
 
 
-def _membership(dn: str, user: str) -> Conditions:
-    name = dn.encode("utf-8", "surrogatepass")
-    return "or", [("member", name), ("uniqueMember", name), ("memberUid", user.encode("utf-8", "surrogatepass"))]
+def _membership(dn: bytes, user: str) -> Conditions:
+    return "or", [("member", dn), ("uniqueMember", dn), ("memberUid", user.encode("utf-8", "surrogatepass"))]
 
 
 def _conditions(settings: LdapAccessSettings, user: str) -> Condition | Conditions:
