@@ -12,6 +12,7 @@ from taipan.broker.access.registry import ACCESS_SOURCES
 from taipan.broker.observability.masking import MASK, is_secret
 
 from .emqx_values import WrongValue, flag_of, number_of, seconds_of
+from .known_secrets import is_known
 
 WITHOUT_SOURCE: Final = {
     "mongo_authentication": "MongoDB",
@@ -61,7 +62,11 @@ def read_access(
                 table[known.setting] = file(_text(value))
                 keys.append(ReadKey(key, "carried", known.setting, f"{where}.{known.setting}"))
             elif known is not None:
-                table[known.setting] = _VALUES[known.kind](_text(value))
+                table[known.setting] = made = _VALUES[known.kind](_text(value))
+                if isinstance(made, str) and is_known(made) and is_secret(known.setting):
+                    why = f"{where}.{known.setting}: EMQX's published default, set another one on the server"
+                    keys.append(ReadKey(key, "changed", known.setting, why))
+                    continue
                 keys.append(ReadKey(key, "carried", known.setting, f"{where}.{known.setting}"))
             elif plugin.listed and (found := re.fullmatch(rf"{plugin.listed}\.(\d{{1,4}})\.(\w+)", key)):
                 listed.setdefault(int(found[1]), {})[found[2]] = _text(value)

@@ -26,7 +26,7 @@ def put_source(
         place = places[each.key]
         migration.report.add(each.outcome, place.place, place.what, each.why)
     for setting, value in read.table.items():
-        keys = [each.key for each in read.keys if each.setting == setting and each.outcome == "carried"]
+        keys = [each.key for each in read.keys if each.setting == setting and each.outcome != "wrong"]
         migration.put(table, setting, value, places[keys[-1]] if keys else None)
 
 

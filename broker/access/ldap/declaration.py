@@ -96,7 +96,7 @@ SOURCE: Final = AccessSource(
             "client",
             "not_authorized",
             ("access.ldap.custom_base_dn",),
-            "the client gave a username that the directory has, and no password",
+            "the client gave neither a username nor a password, and the directory has the user",
         ),
         SourceReason(
             "message",

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from taipan.broker.access.registry import ACCESS_SOURCES
@@ -50,7 +51,9 @@ def test_a_file_that_emqx_ships(plugin: str, tmp_path: Path, capsys: pytest.Capt
     found, told = migrated(directory, tmp_path, capsys)
     source = CONVERTED[plugin]
     table: Any = getattr(found.access, source.name)
-    assert source.settings is not None and table == source.settings()
+    assert source.settings is not None
+    shipped = {"timeout": 30, "bind_dn": "cn=root,dc=emqx,dc=io", "bind_password": "public"}
+    assert table == msgspec.structs.replace(source.settings(), **(shipped if source.name == "ldap" else {}))
     file = directory / "plugins" / f"{plugin}.conf"
     for number, line in enumerate(file.read_text().splitlines(), 1):
         assert (f"{file}:{number}: " in told) == bool(line and not line.startswith("#")), line
@@ -143,6 +146,36 @@ def test_a_published_authority_is_left_out(tmp_path: Path, capsys: pytest.Captur
     table: Any = found.access.mysql  # type: ignore[attr-defined]
     assert (table.tls, table.tls_verify, table.cafile) == (True, True, "")
     assert f"left out: auth.mysql.ssl.cacertfile {ca}: EMQX publishes a key of this authority" in told
+
+
+def test_the_settings_of_a_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (
+        (STOCK / "emqx_auth_ldap.conf").read_text()
+        + """
+auth.ldap.servers = a.example,b.example
+auth.ldap.bind_password = s3cr3t
+auth.ldap.custom_base_dn = ${device_dn}
+auth.ldap.filters.1.key = objectClass
+auth.ldap.filters.1.value = mqttUser
+auth.ldap.filters.1.op = and
+auth.ldap.filters.2.key = mail
+auth.ldap.filters.2.value = ${user}
+auth.ldap.bind_as_user = true
+auth.ldap.username.attributetype = cn
+auth.ldap.ssl = true
+auth.ldap.ssl.verify = verify_peer
+"""
+    )
+    found, told = migrated(etc(tmp_path, "emqx_auth_ldap", emqx_auth_ldap=text), tmp_path, capsys)
+    table: Any = found.access.ldap  # type: ignore[attr-defined]
+    assert (table.servers, table.port, table.bind_password) == ("a.example,b.example", 389, "s3cr3t")
+    assert (table.custom_base_dn, table.bind_as_user, table.username_attributetype) == ("${device_dn}", True, "cn")
+    assert [(each.key, each.value, each.op) for each in table.filters] == [
+        ("objectClass", "mqttUser", "and"), ("mail", "${user}", "and"),
+    ]  # fmt: skip
+    assert (table.tls, table.tls_verify) == (True, True) and "s3cr3t" not in told
+    _, told = migrated(etc(tmp_path / "2", "emqx_auth_ldap"), tmp_path / "2", capsys)
+    assert "auth.ldap.bind_password ...: access.ldap.bind_password: EMQX's published default" in told
 
 
 def test_what_has_no_counterpart_leaves_nobody_in(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
