@@ -12,7 +12,6 @@ import msgspec
 import pytest
 
 from taipan import gateway
-from taipan.broker.access import acl, auth_result, decision, declaration, outside, remote, remote_status, source
 from taipan.broker.access.connection_trial import tried_sources
 from taipan.broker.access.control import AccessControl
 from taipan.broker.access.registry import ACCESS_SOURCES, access_settings, written_type
@@ -73,9 +72,7 @@ def test_sink() -> None:
 
 def test_access_source() -> None:
     text, _ = code("add-an-access-source")
-    names: dict[str, Any] = {"Final": Final, "msgspec": msgspec}
-    for module in (acl, auth_result, declaration, decision, source, client_info):
-        names |= vars(module)
+    names: dict[str, Any] = {"__name__": "taipan_badges"}
     exec(text, names)
     kind = access_settings(written_type(AccessSettings), (*ACCESS_SOURCES, names["BADGES"]))
     settings = msgspec.convert({"badges": {"numbers": {"ann": "0042"}, "closed": ["lift/2", "roof/+"]}}, kind)
@@ -101,10 +98,7 @@ def test_access_source() -> None:
 async def test_remote_access_source() -> None:
     """``desk``, with a desk that answers, closes and opens again."""
     _, text = code("add-an-access-source")
-    names: dict[str, Any] = {"Final": Final, "asyncio": asyncio, "json": json}
-    for module in (acl, auth_result, declaration, decision, source, client_info, outside, remote):
-        names |= vars(module)
-    names["NO_CONNECTION"] = remote_status.NO_CONNECTION
+    names: dict[str, Any] = {"__name__": "taipan_desk"}
     exec(text, names)
     lines: list[list[str]] = []
 
@@ -177,7 +171,7 @@ def test_setting() -> None:
 def test_gateway() -> None:
     """The conversation of the recipe, without a node: what it sends, and what it writes."""
     conversation, made = code("add-a-gateway")
-    names: dict[str, Any] = {"msgspec": msgspec, **vars(gateway), "LineSettings": None}
+    names: dict[str, Any] = {"__name__": "line_gateway"}
     exec(conversation, names)
     exec(made, names)
     assert names["GATEWAY"].settings_from({"keep_alive": 5}).keep_alive == 5

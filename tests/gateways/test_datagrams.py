@@ -147,6 +147,25 @@ async def test_messages_between_the_protocols(things: Things) -> None:
 
 
 @pytest.mark.asyncio
+async def test_ipv6(things: Things) -> None:
+    """The address of a client has four parts there; everything that shows or limits it has two."""
+    async with start(listener={"bind": "[::1]:0", "max_connections": 1}) as node:
+        thing = await things.connected(node, "a")
+        assert await thing.ask("SUB garden/#") == "OK"
+        thing.say("PUB garden/soil 21")
+        assert {await thing.hear(), await thing.hear()} == {"OK", "MSG garden/soil 21"}
+        [row] = (await node.api.get("/clients/a")).data
+        assert (row["ip_address"], row["port"]) == ("::1", thing.port)
+        other = await things.client(node)
+        other.say("CONNECT b")
+        await until(lambda: the_listener(node).refused == {"max_connections": 1})
+        await node.api.delete("/clients/a")
+        assert await thing.hear() == "END 152"
+        await until(lambda: the_listener(node).current_connections == 0)
+        assert await other.ask("CONNECT b") == "OK"
+
+
+@pytest.mark.asyncio
 async def test_users_rules_bans_kicks_and_takeover(things: Things) -> None:
     users = [{"username": "ann", "password_hash": HASH}]
     rules = [{"allow": False, "action": "publish", "topics": ["no/#"], "username": "ann"}]
