@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from taipan.broker.loop.clock import Clock
 from taipan.broker.server import Server
 from taipan.ruleengine.engine import RuleEngine
+from taipan.ruleengine.webhook.plugin import WebHookPlugin
 
 from .certificate_expiry import ExpiryAlarms
 from .configuration.config import Loaded
@@ -28,6 +29,7 @@ class Assembly:
         self.loaded = loaded
         self.server = Server(settings.broker, Clock())
         self.engine = RuleEngine(self.server, settings.ruleengine)
+        self.web_hook = WebHookPlugin(self.server, settings.webhook, settings.ruleengine)
         self.management: ManagementServer | None = None
         if managed:
             # Imported here: an embedded node mostly has no management server, and then does not need aiohttp.
@@ -49,10 +51,12 @@ class Assembly:
             raise
         try:
             self.engine.start()
+            self.web_hook.start()
             if self.management is not None:
                 await self.management.start()
             self.expiry = ExpiryAlarms(self.server, self.loaded.settings)
         except BaseException:
+            await self.web_hook.close()
             await self.engine.close()
             await self.server.stop()
             raise
@@ -70,5 +74,6 @@ class Assembly:
     async def stop(self) -> None:
         """Call ``disconnect`` unless that was done, then close everything. Takes a limited time."""
         await self.disconnect()
+        await self.web_hook.close()
         await self.engine.close()
         await self.server.stop()

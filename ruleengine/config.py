@@ -6,7 +6,7 @@ import pkgutil
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -72,6 +72,46 @@ class EngineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     close_timeout: PositiveSeconds = 2.0
     max_reply_bytes: PositiveBytes = 1_048_576
     functions: tuple[FunctionModule, ...] = ()
+
+
+HookEvent = Literal[
+    "client.connect", "client.connack", "client.connected", "client.disconnected", "client.subscribe",
+    "client.unsubscribe", "session.subscribed", "session.unsubscribed", "session.terminated", "message.publish",
+    "message.delivered", "message.acked",
+]  # fmt: skip
+
+
+class WebHookRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """An event that the web hook plugin sends."""
+
+    event: HookEvent
+    topic: str = ""  # a filter, for events with a topic; empty: every topic
+
+    @property
+    def has_topic(self) -> bool:
+        """Whether the event has a topic."""
+        return self.event.startswith("message.") or self.event.endswith("subscribe") or "subscribed" in self.event
+
+
+class WebHookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The web hook plugin of EMQX: events as requests to an HTTP server. Times are seconds."""
+
+    url: str = ""  # empty: nothing is sent
+    headers: dict[str, str] = msgspec.field(default_factory=lambda: {"content-type": "application/json"})
+    encoding_of_payload_field: Literal["plain", "base62", "base64"] = "plain"
+    cacertfile: str = ""
+    certfile: str = ""
+    keyfile: str = ""
+    verify: bool = False
+    server_name_indication: str = ""
+    pool_size: Annotated[int, Meta(ge=1, le=256)] = 32  # connections, and requests at a time
+    enable_pipelining: bool = True  # reuse connections
+    connect_timeout: PositiveSeconds = 5.0
+    request_timeout: PositiveSeconds = 5.0
+    # What may wait; beyond it events are dropped
+    max_queued: Natural = 10_000
+    max_queued_bytes: PositiveBytes = 67_108_864
+    rules: Annotated[list[WebHookRule], Meta(max_length=256)] = []
 
 
 Settings = TypeVar("Settings", bound=msgspec.Struct)

@@ -114,6 +114,7 @@ PARTS = (
         "actions basis columns core delivery entry-points errors events functions loop mqtt observability persistence"
         " records resources routing schemas server session settings sinks sql template",
     ),
+    Part("web-hook", "ruleengine.webhook", "basis core mqtt resources routing server session"),
     Part(
         "configuration",
         "management.configuration",
@@ -150,7 +151,7 @@ PARTS = (
         " management.secret_line management.start management.systemd_notify management.workers",
         "access api cluster compiled configuration core ctl dashboard data_dir history http loop migrate observability"
         " operations sources"
-        " rules server session settings transport version",
+        " rules server session settings transport version web-hook",
     ),
     Part(
         "embedding",  # a node inside a program

@@ -34,7 +34,7 @@ from taipan.broker.config import (
     listener_labels,
 )
 from taipan.broker.listener_kinds import LISTENER_KINDS
-from taipan.ruleengine.config import RuleEngineSettings
+from taipan.ruleengine.config import RuleEngineSettings, WebHookSettings
 
 from .config_document import ConfigDocument, ConfigError, Origin, Origins, RemovedKey
 from .settings import DashboardSettings, HistorySettings, ManagementSettings
@@ -50,6 +50,7 @@ from .settings_validation import (
     validate_management,
     validate_rewrite,
     validate_ruleengine,
+    validate_web_hook,
 )
 from .toml_lines import KeyPath
 from .validation import Fault, nearest, quoted, shown
@@ -73,6 +74,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     dashboard: DashboardSettings = DashboardSettings()
     history: HistorySettings = HistorySettings()
     ruleengine: RuleEngineSettings = RuleEngineSettings()
+    webhook: WebHookSettings = WebHookSettings()
     log: LogSettings = LogSettings()
 
 
@@ -102,6 +104,7 @@ TABLES: Final[dict[str, type[msgspec.Struct]]] = {
     "dashboard": DashboardSettings,
     "history": HistorySettings,
     "ruleengine": RuleEngineSettings,
+    "webhook": WebHookSettings,
     "log": LogSettings,
 }
 """The plain top-level tables. ``listeners`` and ``zones`` are separate."""
@@ -233,6 +236,7 @@ def _settings(document: ConfigDocument, access: type[AccessSettings]) -> Setting
             taken.append((name, table.bind))
     document.finish()
     log, ruleengine, history = tables.pop("log"), tables.pop("ruleengine"), tables.pop("history")
+    webhook = tables.pop("webhook")
     management, dashboard = tables.pop("management"), tables.pop("dashboard")
     broker = BrokerSettings(
         listeners=tuple(listener for listener, _ in listeners.values()),
@@ -241,7 +245,13 @@ def _settings(document: ConfigDocument, access: type[AccessSettings]) -> Setting
         **tables,
     )
     return Settings(
-        broker=broker, management=management, dashboard=dashboard, history=history, ruleengine=ruleengine, log=log
+        broker=broker,
+        management=management,
+        dashboard=dashboard,
+        history=history,
+        ruleengine=ruleengine,
+        webhook=webhook,
+        log=log,
     )
 
 
@@ -252,6 +262,7 @@ _VALIDATE: Final[dict[str, Callable[[Any], Iterator[Fault]]]] = {
     "management": validate_management,
     "dashboard": validate_dashboard,
     "ruleengine": validate_ruleengine,
+    "webhook": validate_web_hook,
 }
 """Rules between several keys, by table."""
 

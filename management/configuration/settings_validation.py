@@ -36,8 +36,8 @@ from taipan.broker.core.subscription_plan import topic_faults
 from taipan.broker.gateway import GATEWAYS, GatewayLoadError, kind_names, kind_of
 from taipan.broker.listener_kinds import LISTENER_KINDS, MAX_SOCKET_PATH, words
 from taipan.broker.observability.masking import mask_text
-from taipan.broker.setting_rules import ValueRule, below, filled, parsed
-from taipan.ruleengine.config import RuleEngineSettings
+from taipan.broker.setting_rules import ValueRule, below, check_url, filled, parsed
+from taipan.ruleengine.config import RuleEngineSettings, WebHookRule, WebHookSettings
 
 from .settings import AppSettings, DashboardSettings, ManagementSettings
 from .validation import Fault, ValueRules, quoted, shown, unknown_keys
@@ -47,6 +47,7 @@ LEAST_MEMORY: Final = MIN_BUDGET
 _SERVER_NAME_KEYS: Final = ("certfile", "keyfile", "key_password")
 # Reason Codes of SUBACK that refuse (MQTT 5.0 table 3-8).
 _SUBACK_REFUSALS: Final = (0x80, 0x83, 0x87, 0x8F, 0x91, 0x97, 0x9E, 0xA1, 0xA2)
+_HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _NATS_SERVER: Final = re.compile(r"(nats|tls)://(?:\[([0-9A-Fa-f:.]+)\]|[\w.-]+)(?::(\d{1,5}))?", re.ASCII)
 
 
@@ -239,6 +240,11 @@ def rules_of_sources(sources: Iterable[AccessSource]) -> ValueRules:
     }
 
 
+def _topic_or_empty(value: str) -> Iterator[Fault]:
+    if value:
+        yield from _TOPIC_FILTER(value)
+
+
 VALUE_RULES: Final[ValueRules] = {
     **rules_of_sources(ACCESS_SOURCES),
     NodeSettings: {
@@ -291,6 +297,8 @@ VALUE_RULES: Final[ValueRules] = {
         "id": _like(r"[0-9A-Za-z][\w.-]{0,255}", f"1 to 256 {_NAME}"),
         "secret": filled("a secret"),
     },
+    WebHookSettings: {"url": parsed(check_url)},
+    WebHookRule: {"topic": _topic_or_empty},
     RuleEngineSettings: {"refused_networks": _each(parsed(ip_network))},
 }
 """The requirements of values beyond their types, by struct and key."""
@@ -304,6 +312,20 @@ def validate_auto_subscribe(settings: AutoSubscribeSettings) -> Iterator[Fault]:
     for index, topic in enumerate(settings.topics):
         for key, what in topic_faults(topic):
             yield Fault(("topics", index, key), what)
+
+
+def validate_web_hook(settings: WebHookSettings) -> Iterator[Fault]:
+    """Checks what belongs together."""
+    if "@" in settings.url.partition("://")[2].partition("/")[0]:
+        yield Fault(("url",), "put credentials into an authorization header")
+    if bool(settings.certfile) != bool(settings.keyfile):
+        yield Fault(("certfile",), "certfile and keyfile must be set together")
+    for name, value in settings.headers.items():
+        if not _HEADER.fullmatch(name) or any(each in value for each in "\r\n\0"):
+            yield Fault(("headers", name), "expected the name and the value of an HTTP header")
+    for index, rule in enumerate(settings.rules):
+        if rule.topic and not rule.has_topic:
+            yield Fault(("rules", index, "topic"), f"{rule.event} has no topic")
 
 
 def validate_rewrite(rewrite: RewriteSettings) -> Iterator[Fault]:

@@ -26,7 +26,7 @@ from ..operations.backup.import_file import ImportedDocument, ImportRefused, Pla
 from ..operations.backup.json_document import BadRecord, Document
 from ..operations.refusal import Refusal
 from .emqx_acl import read_acl
-from .emqx_modules import EmqxModules, loaded_names, report_modules
+from .emqx_modules import EmqxModules, EmqxWebHook, loaded_names, report_modules
 from .emqx_sources import CLOSED, close, put_modules, put_source
 from .mosquitto_files import Directive, read_lines
 from .named_files import MAX_EXPORT, missing, read_named
@@ -539,8 +539,21 @@ class _Etc:
             if name in ("emqx_auth_mnesia", "emqx_retainer"):
                 for line in self._lines(path):
                     self._of_plugin(line)
+            elif name == "emqx_web_hook":
+                self._web_hook(path, loaded_file if loaded is None else None)
             elif not decides:
                 self.report.left_out(str(path), name, "EMQX plugins do not run here")
+
+    def _web_hook(self, path: Path, missing_file: Path | None) -> None:
+        """``missing_file``: the file that would record whether the plugin is loaded, if it does not exist."""
+        if missing_file is not None:
+            why = f"{missing_file}, which records whether it is loaded, does not exist; if it was, set up [webhook]"
+            self.report.left_out(str(path), "emqx_web_hook", why)
+            return
+        web_hook = EmqxWebHook(self.migration)
+        for line in self._lines(path):
+            web_hook.take(line, self._path)
+        web_hook.finish()
 
     def _finish_modules(self) -> None:
         file = self.directory.parent / "data" / "loaded_modules"

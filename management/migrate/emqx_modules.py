@@ -1,7 +1,7 @@
 """EMQX 4's modules: their settings in emqx.conf, and the modules of an export."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -46,6 +46,81 @@ def report_modules(report: MigrationReport, path: str, modules: Iterable[Mapping
         if isinstance(kind, str) and not authenticates(kind):
             why = _IN_EXPORTS.get(kind, "no counterpart") if record.get("enabled", True) else "it is disabled"
             report.left_out(path, f"module {kind}", f"{why}; kept for the next export")
+
+
+class EmqxWebHook:
+    """The settings of the plugin ``emqx_web_hook``."""
+
+    def __init__(self, migration: Migration) -> None:
+        self._migration = migration
+        self._report = migration.report
+        self._values: dict[str, object] = {}
+        self._headers: dict[str, str] = {}
+        self._rules: list[tuple[Directive, dict[str, str]]] = []
+        self._lines: dict[str, Directive] = {}
+
+    def take(self, line: Directive, path: Callable[[str], Path]) -> None:
+        """Read one line; ``path`` returns the path of a file."""
+        key = line.key.removeprefix("web.hook.")
+        name = key.rpartition(".")[2]
+        if key.startswith("rule."):
+            self._rule(line, key)
+            return
+        if key.startswith("headers."):
+            self._headers[key.removeprefix("headers.")] = line.value
+            self._values["headers"] = self._headers
+            self._lines["headers"] = line
+            return
+        value: object = line.value
+        if key in ("url", "body.encoding_of_payload_field", "ssl.server_name_indication"):
+            pass
+        elif key in ("ssl.cacertfile", "ssl.certfile", "ssl.keyfile"):
+            value = str(path(line.value)) if line.value else ""
+        elif key in ("enable_pipelining", "ssl.verify"):
+            value = {"true": True, "on": True, "false": False, "off": False}.get(line.value, line.value)
+        elif key == "pool_size":
+            value = int(line.value) if re.fullmatch(r"\d{1,9}", line.value, re.ASCII) else line.value
+        else:
+            self._report.left_out(line.place, f"{line.key} {line.value}", "no counterpart")
+            return
+        self._values[name] = value
+        self._lines[name] = line
+
+    def _rule(self, line: Directive, key: str) -> None:
+        event = key.removeprefix("rule.").rpartition(".")[0]
+        try:
+            rule = msgspec.json.decode(line.value, type=dict[str, str])
+        except msgspec.DecodeError:
+            self._report.wrong(line.place, f"{line.key} {line.value}", 'expected JSON such as {"action": ...}')
+            return
+        table = {"event": event}
+        if rule.get("topic"):
+            table["topic"] = rule["topic"]
+        self._rules.append((line, table))
+
+    def finish(self) -> None:
+        """Write ``[webhook]``."""
+        values = {**self._values, "rules": [table for _, table in self._rules]}
+        faults: tuple[Fault, ...] = ()
+        try:
+            read_data({"webhook": values})
+        except ConfigError as error:
+            faults = error.faults
+        for fault in faults:
+            where = fault.place[1:]
+            line = self._rules[int(where[1])][0] if where[:1] == ("rules",) and len(where) > 1 else None
+            line = line or self._lines.get(str(where[0])) or next(iter(self._lines.values()))
+            self._report.wrong(line.place, f"{line.key} {line.value}", fault.what)
+        if faults:
+            return
+        for name, value in values.items():
+            line = self._lines.get(name)
+            source = None if line is None else SettingPlace(line.place, line.key)
+            self._migration.set("webhook", name, value, source)
+            if line is not None:
+                self._report.carried(line.place, f"{line.key} {line.value}", f"webhook.{name}")
+        for number, (line, _) in enumerate(self._rules):
+            self._report.carried(line.place, f"{line.key} {line.value}", f"webhook.rules.{number}")
 
 
 class EmqxModules:

@@ -50,7 +50,7 @@ PLUGINS: Final = (
     PluginRecord("emqx_prometheus", "Figures for Prometheus", True, "feature"),
     PluginRecord("emqx_retainer", "Retained messages", True, "feature"),
     PluginRecord("emqx_rule_engine", "The rule engine", True, "feature"),
-    PluginRecord("emqx_web_hook", "Web hooks, as actions of rules", True, "feature"),
+    PluginRecord("emqx_web_hook", "Web hooks: [webhook], and actions of rules", True, "feature"),
 )
 
 
@@ -128,8 +128,8 @@ class Modules:
             raise Refusal(PLUGIN_ENABLED, f"already_started: {name}")
         if not active and not found.active:
             raise Refusal(PLUGIN_DISABLED, f"not_started: {name}")
-        setting = " (setting dashboard.enabled)" if name == "emqx_dashboard" else ""
-        raise Refusal(WRONG, f"{name} is a part of the node: only its configuration decides{setting}")
+        settings = {"emqx_dashboard": " (setting dashboard.enabled)", "emqx_web_hook": " (setting webhook.url)"}
+        raise Refusal(WRONG, f"{name} is a part of the node: only its configuration decides{settings.get(name, '')}")
 
     async def _change(self, name: str, active: bool) -> None:
         module = self._modules.get(name)

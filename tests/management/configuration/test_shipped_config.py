@@ -35,7 +35,7 @@ from taipan.broker.config import (
 from taipan.management.configuration.config import DEFAULT_LISTENERS, TABLES, LogSettings, load
 from taipan.management.configuration.setting_notes import samples
 from taipan.management.configuration.settings import AppSettings, DashboardSettings, HistorySettings, ManagementSettings
-from taipan.ruleengine.config import FunctionModule, RuleEngineSettings
+from taipan.ruleengine.config import FunctionModule, RuleEngineSettings, WebHookRule, WebHookSettings
 
 ROOT = Path(__file__).parents[3]
 SHIPPED = ROOT / "config" / "taipan.toml"
@@ -66,6 +66,8 @@ DOCUMENTED = {
     "`[cluster]`": ClusterSettings,
     "`[ruleengine]`": RuleEngineSettings,
     "`[[ruleengine.functions]]`": FunctionModule,
+    "`[webhook]`": WebHookSettings,
+    "`[[webhook.rules]]`": WebHookRule,
     "`[history]`": HistorySettings,
     "`[management]`": ManagementSettings,
     "`[[management.apps]]`": AppSettings,

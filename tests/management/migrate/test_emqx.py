@@ -379,3 +379,61 @@ def test_a_proxy_subscription_that_is_wrong(
     directory = etc(tmp_path, f"listener.tcp.external = 127.0.0.1:1883\n{lines}\n")
     assert main(["migrate", "emqx", str(directory), "--into", str(tmp_path / "into")]) == 2
     assert said in capsys.readouterr().out
+
+
+WEB_HOOK = """
+web.hook.url = http://127.0.0.1:8080/hook
+web.hook.headers.content-type = application/json
+web.hook.headers.x-key = one
+web.hook.body.encoding_of_payload_field = base62
+web.hook.pool_size = 16
+web.hook.enable_pipelining = false
+web.hook.rule.client.connect.1 = {"action": "on_client_connect"}
+web.hook.rule.message.publish.1 = {"action": "on_message_publish", "topic": "a/#"}
+"""
+
+
+def web_hook_conf(tmp_path: Path, text: str, loaded: str = "{emqx_web_hook, true}.\n") -> Path:
+    directory = etc(tmp_path, "listener.tcp.external = 127.0.0.1:1883\n")
+    (directory / "plugins" / "emqx_web_hook.conf").write_text(text)
+    if loaded:
+        (tmp_path / "data").mkdir()
+        (tmp_path / "data" / "loaded_plugins").write_text(loaded)
+    return directory
+
+
+def test_the_web_hook_plugin(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = web_hook_conf(tmp_path, WEB_HOOK)
+    assert main(["migrate", "emqx", str(directory), "--into", str(tmp_path / "into")]) == 0
+    told = capsys.readouterr().out
+    found = load(str(tmp_path / "into" / "taipan.toml"), environ={}).webhook
+    assert (found.url, found.encoding_of_payload_field, found.pool_size, found.enable_pipelining) == (
+        "http://127.0.0.1:8080/hook", "base62", 16, False
+    )  # fmt: skip
+    assert found.headers == {"content-type": "application/json", "x-key": "one"}
+    assert [(each.event, each.topic) for each in found.rules] == [("client.connect", ""), ("message.publish", "a/#")]
+    assert "carried: web.hook.pool_size 16: webhook.pool_size" in told
+
+
+def test_a_web_hook_plugin_that_may_not_be_loaded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = web_hook_conf(tmp_path, WEB_HOOK, "")
+    assert main(["migrate", "emqx", str(directory), "--into", str(tmp_path / "into")]) == 0
+    assert "if it was, set up [webhook]" in capsys.readouterr().out
+    assert load(str(tmp_path / "into" / "taipan.toml"), environ={}).webhook.url == ""
+
+
+@pytest.mark.parametrize(
+    "line, said",
+    [
+        ("web.hook.url = nowhere", "expected http://"),
+        ("web.hook.pool_size = many", "pool_size many: expected"),
+        ("web.hook.url = http://a\nweb.hook.rule.client.connect.1 = x", "expected JSON"),
+        ('web.hook.url = http://a\nweb.hook.rule.client.connect.1 = {"topic": "a"}', "has no topic"),
+    ],
+)
+def test_a_web_hook_plugin_that_is_wrong(
+    line: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = web_hook_conf(tmp_path, f"{line}\n")
+    assert main(["migrate", "emqx", str(directory), "--into", str(tmp_path / "into")]) == 2
+    assert said in capsys.readouterr().out
