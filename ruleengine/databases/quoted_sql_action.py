@@ -32,6 +32,7 @@ class QuotedSqlSink(BatchSink):
     """The tuples of a batch share an INSERT statement. ``group`` of a row is [database, text before, text after]."""
 
     literals: ClassVar[BooleanLiterals]
+    between_rows: ClassVar[bytes] = b","
 
     @abstractmethod
     async def execute(self, database: str, sql: bytes) -> BatchAnswer:
@@ -39,7 +40,7 @@ class QuotedSqlSink(BatchSink):
 
     async def send(self, rows: list[BufferedRow]) -> BatchAnswer:
         database, before, after = msgspec.json.decode(rows[0].group, type=tuple[str, str, str])
-        tuples = b",".join([each.request for each in rows])
+        tuples = self.between_rows.join([each.request for each in rows])
         return await self.execute(database, before.encode() + tuples + after.encode())
 
 

@@ -41,6 +41,7 @@ MYSQL: Final = "systems/test_mysql.py"
 REDIS: Final = "systems/test_redis.py"
 KAFKA: Final = "systems/test_kafka.py"
 RABBIT: Final = "systems/test_rabbitmq.py"
+TDENGINE: Final = "ruleengine/sinks/test_tdengine.py"
 SET_ASIDE: Final = "ruleengine/actions/test_set_aside.py"
 
 _KEPT: Final = f"{SET_ASIDE}::test_none_is_kept_where_none_is_wanted_and_a_resource_has_limits_of_its_own"
@@ -192,6 +193,29 @@ EFFECTS: Final[dict[str, dict[str, str]]] = {
             f"{REDIS}::test_a_batch_is_a_transaction_and_a_refused_row_concerns_no_other",
         ),
         **dict.fromkeys(("insert_mode", "sync_timeout"), f"{REDIS}::test_one_that_hangs_is_given_up_in_time"),
+        "retry_for": f"{SET_ASIDE}::test_a_row_waits_no_longer_than_its_action_wants_and_others_go_on_waiting",
+    },
+    "backend_tdengine": {
+        **dict.fromkeys(("host", "port", "username", "password"), f"{TDENGINE}::test_a_request"),
+        **dict.fromkeys(
+            ("https_enabled", "tls_version", "cacertfile", "verify", "server_name_indication", "certfile", "keyfile"),
+            f"{TDENGINE}::test_whom_it_trusts",
+        ),
+        "pool_size": f"{TDENGINE}::test_pool_size_requests_go_at_the_same_time",
+        "connect_timeout": f"{HERE}::test_connect_timeout_of_influxdb",
+        "request_timeout": f"{TDENGINE}::test_a_server_that_hangs_is_given_up_in_time",
+        **dict.fromkeys(("retry_attempts", "dead_letters"), _KEPT),
+    },
+    "data_to_tdengine": {
+        "sql": f"{TDENGINE}::test_statements",
+        "db_name": f"{TDENGINE}::test_a_request",
+        "sql_insert_null": f"{TDENGINE}::test_sql_insert_null",
+        "enable_batch": f"{TDENGINE}::test_one_row_each",
+        **dict.fromkeys(
+            ("batch_size", "batch_time"), f"{TDENGINE}::test_the_rows_of_a_batch_follow_each_other_without_commas"
+        ),
+        "batch_pool_size": f"{TDENGINE}::test_pool_size_requests_go_at_the_same_time",
+        **dict.fromkeys(("insert_mode", "sync_timeout"), f"{TDENGINE}::test_insert_mode_and_sync_timeout"),
         "retry_for": f"{SET_ASIDE}::test_a_row_waits_no_longer_than_its_action_wants_and_others_go_on_waiting",
     },
     "backend_clickhouse": {

@@ -8,6 +8,8 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
+from aiohttp import web
+
 from tests.ruleengine.sinks.remotes import Remote
 from tests.support.cutting_proxy import CuttingProxy
 from tests.support.http_sink import HttpSink
@@ -141,6 +143,29 @@ class ClickHouseSide(_Http):
         return [int(each) for text in statements for each in text.partition("(")[2].rstrip(")").split("),(")]
 
 
+class TdengineSide(InfluxDb1Side):
+    """Each request has one statement."""
+
+    action = "data_to_tdengine"
+    params: ClassVar = {"sql": "INSERT INTO t VALUES (${n})"}
+    ordered = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._server.answer = _done
+
+    def config(self, host: str = "127.0.0.1") -> dict[str, Any]:
+        return {self.address: host, "port": self.port}
+
+    def taken(self) -> list[int]:
+        statements = [body.decode() for body in self._server.bodies if body.startswith(b"INSERT")]
+        return [int(each) for text in statements for each in text.partition("(")[2].rstrip(")").split(") (")]
+
+
+async def _done(request: web.Request, body: bytes) -> web.StreamResponse:
+    return web.json_response({"code": 0})
+
+
 class BridgeSide(OtherSide):
     """A client has subscribed there before the bridge connects, also after a restart."""
 
@@ -209,6 +234,7 @@ OTHER_SIDES: Final[dict[str, type[OtherSide]]] = {
     "backend_influxdb_http": InfluxDb1Side,
     "backend_influxdb_http_v2": InfluxDb2Side,
     "backend_clickhouse": ClickHouseSide,
+    "backend_tdengine": TdengineSide,
     "line_server": LinesSide,
 }
 """By resource type; ``line_server`` is that of the package ``tests/packages/lines``."""
