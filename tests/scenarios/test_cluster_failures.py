@@ -328,6 +328,9 @@ class Isolated:
         self.cluster.hub.stop_server(0)
         await until(lambda: "nats_disconnected" in self.cluster[0].server.alarms.active)
         await until_stopped(self.cluster, 1, 0)
+        seam = self.cluster[0].server.cluster
+        assert isinstance(seam, NatsCluster)
+        await until(lambda: seam.membership.isolated)
 
     async def serves_its_own(self) -> None:
         """Those who are connected talk to each other."""

@@ -147,9 +147,9 @@ async def test_refusing_instead_is_withheld_from_3_1_1(clients_of: Start) -> Non
     await publisher.send(Publish(clients.topic, b"3", 1, packet_id=99))
     await other.nothing()  # others do not wait
     back = await clients.persistent(name, session_present=True)
-    assert await payloads(back) == [b"0", b"1", b"2"]
+    for number in range(4):
+        await back.expect_publish(clients.topic, b"%d" % number)
     await publisher.expect_ack(c.PUBACK, 99)
-    await back.expect_publish(clients.topic, b"3")
 
 
 @tcp

@@ -1674,6 +1674,7 @@ async def test_a_piece_of_a_queue_comes_once_where_its_node_died_in_the_middle_o
         elif back == "back":
             await cluster.start(1)
         else:
+            await until(lambda: own(cluster, 0).members()[1].status == STOPPED)
             await own(cluster, 0).force_leave(cluster.name(1))
             got.clear()
         got += [(await client.expect_publish("t")).payload for _ in range(5 - len(got))]
