@@ -5,6 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 from ...config import RuleSettings
 from ...mqtt import reason_codes
 from ...session.client_info import ClientInfo
@@ -56,7 +58,12 @@ def faults(settings: LdapAccessSettings) -> Iterator[Fault]:
         yield Fault((key,), f"needs {other}: without it, the directory would be asked anonymously")
     if settings.tls and settings.start_tls:
         yield Fault(("start_tls",), "tls encrypts from the first byte on; set one of them")
-    yield from tls_faults(settings)
+    yield from tls_faults(_secured(settings))
+
+
+def _secured(settings: LdapAccessSettings) -> LdapAccessSettings:
+    """The settings with ``tls`` for StartTLS, too: its certificates are read and verified alike."""
+    return msgspec.structs.replace(settings, tls=settings.tls or settings.start_tls)
 
 
 class LdapSource(DatabaseSource):
@@ -72,7 +79,7 @@ class LdapSource(DatabaseSource):
         super().__init__("ldap", settings, context, Queries(_WORDS, user, superuser, user))
         self._settings = settings
         self._addresses = addresses_of(settings.servers, settings.port)
-        self._tls: ssl.SSLContext | None = tls_of(settings)
+        self._tls: ssl.SSLContext | None = tls_of(_secured(settings))
         self._names = _names(settings)
         self._identities = _identities(settings)
         self._pool: ConnectionPool[LdapConnection] = ConnectionPool(
