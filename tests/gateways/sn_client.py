@@ -41,7 +41,8 @@ class SnClient(asyncio.DatagramProtocol):
         return port
 
     def datagram_received(self, data: bytes, addr: Any) -> None:
-        assert data.startswith(self.prefix)
+        if not data.startswith(self.prefix):
+            return  # for another node behind the same forwarder
         packet = sn.decode(data[len(self.prefix) :])
         if self.answers and self._answered(packet):
             return
