@@ -2,14 +2,14 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Final, cast
+from typing import Final, Protocol, cast
 
 from ..channel.channel import Channel
 from ..channel.closing import fail, internal_error
 from ..channel.context import ChannelContext
 from ..channel.session_setup import change_will
 from ..gateway import Gateway, GatewayChannel, GatewayError, Pending
-from ..mqtt.decoder import Decoder, TopicNames
+from ..mqtt.decoder import Decoder, Packet, TopicNames
 from ..mqtt.encoder import Outgoing, encode
 from ..mqtt.errors import MalformedPacket, MqttError, PacketTooLarge
 from ..mqtt.message import Message
@@ -28,6 +28,19 @@ _SEEN_AGAIN: Final = 50_000_000
 """Bytes per second of a larger beginning that may be passed again, unless it has doubled. Otherwise a client that sends
 single bytes would cause a search of everything for each byte."""
 _TEXT: Final = 200
+_DECODERS: Final[dict[int, Decoder]] = {}
+"""A decoder for each version, which keeps nothing: an idle client needs none of its own."""
+_NOTHING: Final = bytearray()
+
+
+class GatewayListener(Protocol):
+    """The listener of a conversation: ``listener.Listener``."""
+
+    def gateway_failed(self, error: Exception) -> None:
+        """Log a fault of the gateway."""
+
+    def refuse(self, reason: str, setting: str, peer: tuple[str, int], detail: str = "") -> None:
+        """Count what the conversation drops."""
 
 
 class GatewayLayer(Layer, asyncio.Protocol):
@@ -40,8 +53,8 @@ class GatewayLayer(Layer, asyncio.Protocol):
     reads_to_the_end = True
 
     __slots__ = (
-        "_begun", "_channel", "_connection", "_decoder", "_failed", "_faulty", "_gateway", "_held", "_limit",
-        "_logged_in", "_loop", "_options", "_over", "_raw", "_refuse_at_listener", "_released", "_renewal",
+        "_begun", "_channel", "_connection", "_decoder", "_faulty", "_gateway", "_held", "_limit", "_listener",
+        "_logged_in", "_loop", "_options", "_over", "_raw", "_released", "_renewal",
         "_scheduled", "_seen", "_taking", "_timer", "_up", "_version",
     )  # fmt: skip
 
@@ -51,29 +64,26 @@ class GatewayLayer(Layer, asyncio.Protocol):
         options: object,
         connection: Connection,
         max_size: int,
-        failed: Callable[[Exception], None],
-        refuse: Callable[[str, str, tuple[str, int], str], None],
+        listener: GatewayListener,
     ) -> None:
-        """``max_size``: bytes of one request before the login; ``raise_packet_limit`` has those after it. ``failed``
-        logs a fault of the gateway, ``refuse`` counts what the conversation drops."""
+        """``max_size``: bytes of one request before the login; ``raise_packet_limit`` has those after it."""
         super().__init__()
         self._gateway = gateway
         self._options = options
         self._connection = connection
         self._limit = max_size
-        self._failed = failed
-        self._refuse_at_listener = refuse
+        self._listener = listener
         self._loop = asyncio.get_running_loop()
-        self._decoder = Decoder(_TOPIC_NAMES, _LARGEST, _LARGEST, server_side=False)
+        self._decoder: Decoder | None = None  # with the beginning of a packet
         self._version = 0
         self._channel: GatewayChannel | None = None
-        self._held = bytearray()  # the beginning of a request
+        self._held = _NOTHING  # the beginning of a request
         self._seen = 0  # number of its bytes that the conversation has seen
         self._timer: asyncio.TimerHandle | None = None  # whether it has to be passed again
         # Bytes of the client that have to be reported to the Connection; reported bytes without a packet yet.
         self._raw = 0
         self._begun = 0
-        self._up: list[bytes] = []  # packets for the Connection
+        self._up: list[bytes] | None = None  # packets for the Connection
         self._taking = False
         self._scheduled = False
         self._released = False  # the Connection may write again
@@ -97,14 +107,14 @@ class GatewayLayer(Layer, asyncio.Protocol):
             self.data_received(data)
         self._look_again()
         self._over = True
-        self._held.clear()
+        self._held = _NOTHING
         self._connection.connection_lost(exc)
         channel, self._channel = self._channel, None
         try:
             if channel is not None:
                 channel.closed()
         except Exception as error:
-            self._failed(error)
+            self._listener.gateway_failed(error)
 
     def data_received(self, data: bytes) -> None:
         if self._over or self._channel is None:
@@ -114,10 +124,14 @@ class GatewayLayer(Layer, asyncio.Protocol):
         if self._seen <= _LITTLE or size >= 2 * self._seen or size > self._limit:
             self._look(data)
         else:
-            self._held += data
+            self._held = self._held + data if self._held is _NOTHING else self._extended(data)
             if self._timer is None:
                 self._timer = self._loop.call_later(self._seen / _SEEN_AGAIN, self._look_again)
         self._hand_on()
+
+    def _extended(self, data: bytes) -> bytearray:
+        self._held += data
+        return self._held
 
     def _look_again(self) -> None:
         """Pass the unseen part of a request to the conversation."""
@@ -133,12 +147,12 @@ class GatewayLayer(Layer, asyncio.Protocol):
         if self._over or self._channel is None:
             return
         if self._held:
-            self._held += data
-            data = bytes(self._held)
+            data = bytes(self._extended(data))
         self._taking = True
         try:
             used = self._channel.received(data)
-            self._held = bytearray() if self._gateway.listener.datagram else bytearray(data[used:])
+            whole = used >= len(data) or self._gateway.listener.datagram
+            self._held = _NOTHING if whole else bytearray(data[used:])
         except GatewayError as error:
             self._refuse(MalformedPacket(_one_line(str(error))))
         except Exception as error:
@@ -166,13 +180,16 @@ class GatewayLayer(Layer, asyncio.Protocol):
         if self._over:
             return
         if isinstance(packet, Connect):
-            self._version = self._decoder.version = packet.version
+            self._version = packet.version
         try:
-            self._up.append(encode(packet, self._version))
+            data = encode(packet, self._version)
         except ValueError as error:
             if not self._taking:
                 raise
             raise GatewayError(f"{type(packet).__name__}: {error}") from error
+        if self._up is None:
+            self._up = []
+        self._up.append(data)
         self._hand_on_soon()
 
     @property
@@ -185,7 +202,7 @@ class GatewayLayer(Layer, asyncio.Protocol):
         return self._connection
 
     def drop(self, reason: str, detail: str, setting: str) -> None:
-        self._refuse_at_listener(reason, setting, self.peer, _one_line(detail))
+        self._listener.refuse(reason, setting, self.peer, _one_line(detail))
 
     def release(self) -> None:
         self._released = True
@@ -209,7 +226,8 @@ class GatewayLayer(Layer, asyncio.Protocol):
         if self._over or not (self._up or self._raw):
             return
         raw, self._raw = self._raw, 0
-        data, self._up = b"".join(self._up), []
+        data = b"" if self._up is None else b"".join(self._up)
+        self._up = None
         self._begun = len(self._held) if data else self._begun + raw
         self._connection.data_received(data, raw, self._begun)
         renewal, self._renewal = self._renewal, None
@@ -223,7 +241,7 @@ class GatewayLayer(Layer, asyncio.Protocol):
         channel = self._channel
         if not self._version or channel is None:
             return  # unsolicited
-        for packet in self._decoder.feed(bytes(data)):
+        for packet in self._decoded(bytes(data)):
             if isinstance(packet, MqttError):
                 self._broken(packet)
                 return
@@ -235,9 +253,21 @@ class GatewayLayer(Layer, asyncio.Protocol):
                 self._broken(error)
                 return
 
+    def _decoded(self, data: bytes) -> list[Packet]:
+        """Decode packets. The decoder is that of all conversations, unless it keeps the beginning of a packet."""
+        decoder = self._decoder or _DECODERS.pop(self._version, None)
+        if decoder is None:
+            decoder = Decoder(_TOPIC_NAMES, _LARGEST, _LARGEST, server_side=False)
+            decoder.version = self._version
+        packets = decoder.feed(data)
+        self._decoder = decoder if decoder.pending else None
+        if not decoder.pending and not (packets and isinstance(packets[-1], MqttError)):
+            _DECODERS[self._version] = decoder
+        return packets
+
     @property
     def held_bytes(self) -> int:
-        return len(self._held) + sum(map(len, self._up)) + super().held_bytes
+        return len(self._held) + sum(map(len, self._up or ())) + super().held_bytes
 
     def raise_packet_limit(self, max_packet_size: int) -> None:
         super().raise_packet_limit(max_packet_size)
@@ -248,7 +278,7 @@ class GatewayLayer(Layer, asyncio.Protocol):
 
     def _refuse(self, error: MqttError) -> None:
         """End the connection. The conversation receives a DISCONNECT of 5.0, which it can express in its protocol."""
-        self._held.clear()
+        self._held = _NOTHING
         self._hand_on()
         if not self._over:
             self._over = True
@@ -257,10 +287,10 @@ class GatewayLayer(Layer, asyncio.Protocol):
     def _broken(self, error: Exception) -> None:
         """End the connection because the gateway has a fault, but not within a call of the Connection."""
         self._faulty = True
-        self._failed(error)
+        self._listener.gateway_failed(error)
         if not self._over:
             self._over = True
-            self._held.clear()
+            self._held = _NOTHING
             self._loop.call_soon(internal_error, self._connection.channel)
 
 

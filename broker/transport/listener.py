@@ -432,9 +432,7 @@ class Listener:
         from .gateway_layer import GatewayLayer
 
         connection = cast("Connection", self._connect(self))
-        layer = GatewayLayer(
-            gateway, self.gateway_settings, connection, self.zone.max_connect_size, self.gateway_failed, self.refuse
-        )
+        layer = GatewayLayer(gateway, self.gateway_settings, connection, self.zone.max_connect_size, self)
         return layer if self.intercept is None else self.intercept(layer)
 
     def connect(self) -> asyncio.Protocol:

@@ -24,7 +24,7 @@ class SnClient(asyncio.DatagramProtocol):
         self.registered: list[str] = []
         self.messages: list[tuple[Any, bytes]] = []
         self._msg_id = 0
-        self._received2: set[int] = set()
+        self._received2: set[tuple[int, bytes]] = set()
 
     @classmethod
     async def open(cls, address: tuple[str, int], answers: bool = True, prefix: bytes = b"") -> "SnClient":
@@ -41,9 +41,10 @@ class SnClient(asyncio.DatagramProtocol):
         return port
 
     def datagram_received(self, data: bytes, addr: Any) -> None:
-        if not data.startswith(self.prefix):
+        prefix, data = sn.split(data)
+        if prefix != self.prefix:
             return  # for another node behind the same forwarder
-        packet = sn.decode(data[len(self.prefix) :])
+        packet = sn.decode(data)
         if self.answers and self._answered(packet):
             return
         self.inbox.put_nowait(packet)
@@ -61,11 +62,10 @@ class SnClient(asyncio.DatagramProtocol):
                     self.say(sn.SnPuback(packet.topic_id, packet.msg_id, sn.ACCEPTED))
                 elif packet.qos == 2:
                     self.say(sn.SnReply(sn.PUBREC, packet.msg_id))
-                    if packet.msg_id in self._received2:
+                    if (packet.msg_id, packet.payload) in self._received2:
                         return True
-                    self._received2.add(packet.msg_id)
+                    self._received2.add((packet.msg_id, packet.payload))
             case sn.SnReply(type=sn.PUBREL):
-                self._received2.discard(packet.msg_id)
                 self.say(sn.SnReply(sn.PUBCOMP, packet.msg_id))
                 return True
         return False

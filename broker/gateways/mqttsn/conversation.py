@@ -69,6 +69,8 @@ MAX_REQUESTS: Final = 64
 """Maximum number of requests of one kind that a client has under way; a further one is rejected as congestion."""
 REPEATED_WITHIN: Final = 5.0
 """Seconds in which the same CONNECT is the same request, and not that of a client that has restarted."""
+UNLIMITED: Final = MAX_REQUESTS, 2, True
+"""Receive Maximum, Maximum QoS and whether RETAIN is available, as most nodes have them."""
 COMPLETED: Final = 16
 """How many completed exchanges of QoS 2 are remembered, so that a late repetition is not published again."""
 CHALLENGE: Final = "$"
@@ -121,15 +123,15 @@ class Conversation:
         self.state = NEW
         self._link = link
         self._settings = settings
-        # The CONNECT, and the Will that belongs to it or was set later.
-        self._request: sn.SnConnect | None = None
+        # The CONNECT as it has come, and the Will that belongs to it or was set later.
+        self._request = b""
         self._will: sn.SnWillTopic | Will | None = None
         # The datagram that was answered with CONNACK, and when; whether nothing else has come since.
         self._answered = b""
         self._answered_at = 0.0
         self._quiet = False
         self._strays = 0
-        self._limits: tuple[int, int, bool] = (MAX_REQUESTS, 2, True)  # Receive Maximum, Maximum QoS, RETAIN
+        self._limits = UNLIMITED
         self._topics: Topics | None = None
         # Of the client: MsgId -> topic id of its PUBLISH; of its SUBSCRIBE or UNSUBSCRIBE. Completed QoS 2: MsgId ->
         # its hash and when.
@@ -205,7 +207,7 @@ class Conversation:
             else:
                 self._begin_again(data)
             return
-        self._request = packet
+        self._request = data
         self._will = None
         if packet.will:
             self.state = WILL_TOPIC
@@ -215,8 +217,12 @@ class Conversation:
 
     def _is_back(self, packet: sn.SnConnect) -> bool:
         """Return whether a sleeping client continues: without the Will procedure, with the same session."""
-        request = self._request
-        return request is not None and request.client_id == packet.client_id and not packet.clean and not packet.will
+        return self._requested().client_id == packet.client_id and not packet.clean and not packet.will
+
+    def _requested(self) -> sn.SnConnect:
+        request = sn.decode(self._request)
+        assert isinstance(request, sn.SnConnect)
+        return request
 
     def _begin_again(self, data: bytes) -> None:
         """The client starts again from this address: its old connection ends, and a new conversation gets this."""
@@ -252,8 +258,7 @@ class Conversation:
         self._log_in(data)
 
     def _log_in(self, data: bytes) -> None:
-        request = self._request
-        assert request is not None
+        request = self._requested()
         self._answered = data
         self.state = LOGGING_IN
         properties = {RECEIVE_MAXIMUM: 1, MAXIMUM_PACKET_SIZE: MAX_SIZE}
@@ -464,8 +469,7 @@ class Conversation:
 
     def _on_ping(self, packet: sn.SnPingreq, data: bytes) -> None:
         if self.state == ASLEEP:
-            assert self._request is not None
-            if packet.client_id != self._request.client_id:
+            if packet.client_id != self._requested().client_id:
                 self._link.drop("unexpected_datagram", "PINGREQ without the ClientId of the sleeping client")
                 return
             self.state = AWAKE
@@ -508,7 +512,7 @@ class Conversation:
         self._write(sn.SnDisconnect())
         if self.state < ACTIVE:
             self.state = NEW
-            self._request = self._will = None
+            self._request, self._will = b"", None
             return
         if not packet.duration:
             self._link.send(Disconnect())
@@ -519,7 +523,7 @@ class Conversation:
 
     def _wake_up(self, packet: sn.SnConnect, data: bytes) -> None:
         self.state = ACTIVE
-        self._request = packet
+        self._request = data
         self._accepted(data)
         self._link.expect_within(packet.duration)
         self._write(sn.SnConnack(sn.ACCEPTED))
@@ -607,7 +611,8 @@ class Conversation:
         properties = packet.properties
         most = min(MAX_REQUESTS, int(properties.get(RECEIVE_MAXIMUM, MAX_REQUESTS)))
         qos = int(properties.get(MAXIMUM_QOS, 2))
-        self._limits = most, qos, bool(properties.get(RETAIN_AVAILABLE, 1))
+        limits = most, qos, bool(properties.get(RETAIN_AVAILABLE, 1))
+        self._limits = UNLIMITED if limits == UNLIMITED else limits
         if self.state == LOGGING_IN:
             self.state = ACTIVE
             self._accepted(self._answered)

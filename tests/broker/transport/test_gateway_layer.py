@@ -82,10 +82,13 @@ class Made:
             name="x", listener=ListenerKind(name="x", protocol="x", scheme="x"), channel=self._channel,
             proto_name="X", proto_ver=1,
         )  # fmt: skip
-        self.layer = GatewayLayer(gateway, None, self.above, MOST, self.faults.append, self._refuse)
+        self.layer = GatewayLayer(gateway, None, self.above, MOST, self)
         self.layer.connection_made(Below())
 
-    def _refuse(self, reason: str, setting: str, peer: tuple[str, int], detail: str) -> None:
+    def gateway_failed(self, error: Exception) -> None:
+        self.faults.append(error)
+
+    def refuse(self, reason: str, setting: str, peer: tuple[str, int], detail: str = "") -> None:
         raise AssertionError(reason)
 
     def _channel(self, link: GatewayLink, settings: object) -> Conversation:
