@@ -4,7 +4,7 @@ A package adds a gateway by an entry point of the group ``taipan.gateways`` whos
 this name as its ``type`` then belongs to the gateway: a ``GatewayChannel`` for each connection translates between the
 bytes of its protocol and MQTT packets. To the broker it is a client like any other."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -126,6 +126,25 @@ class GatewayChannel(Protocol):
         """The connection has ended."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmqxPlugin:
+    """A plugin of EMQX 4 for the same protocol, for ``taipan migrate emqx``: ``name``, and its settings, which begin
+    with ``prefix``.
+
+    ``bind``: the setting with the address. ``keys``: setting -> the key of a listener, or ``gateway.`` and a key of its
+    table ``gateway``; and the kind of value, number, flag, text, seconds or whole_seconds. ``numbered``: the beginning
+    of settings that end in a number; they become the table ``numbered_as``. ``left_out``: setting -> why it has no
+    counterpart."""
+
+    name: str
+    prefix: str
+    bind: str
+    keys: Mapping[str, tuple[str, str]]
+    numbered: str = ""
+    numbered_as: str = ""
+    left_out: Mapping[str, str]
+
+
 @dataclass(frozen=True, slots=True)
 class Beacon:
     """A datagram for ``host``, a broadcast address, and the listener's port, each ``seconds``; 0: never."""
@@ -141,6 +160,8 @@ class Gateway:
     ``gateway`` below a listener, None for none. ``channel(link, settings)`` begins a conversation. Records and events
     of its clients have ``proto_name`` and ``proto_ver``.
 
+    ``emqx``: the plugin of EMQX whose settings become those of a listener.
+
     Of datagrams: ``beacon(settings)`` is what the listener sends unasked. ``split(data)`` returns what precedes each
     message of a client behind the sender, which makes that client another one, and the message; it raises ValueError
     for a malformed datagram. ``challenge_bytes``: a login proves nothing, and so many bytes above its own can be sent
@@ -155,6 +176,7 @@ class Gateway:
     beacon: Callable[[Any], Beacon] | None = None
     split: Callable[[bytes], tuple[bytes, bytes]] | None = None
     challenge_bytes: int | None = None
+    emqx: EmqxPlugin | None = None
 
     def settings_from(self, table: dict[str, object] | None) -> object:
         """Return the settings of a conversation from the table ``gateway`` of a listener. Raises GatewayLoadError."""

@@ -141,7 +141,7 @@ PARTS = (
     Part(
         "migrate",
         "management.migrate",
-        "access configuration errors log loop mqtt observability operations persistence rules server session settings"
+        "access configuration errors gateways log loop mqtt observability operations persistence rules server session settings"
         " sources store transport",
     ),
     Part(

@@ -26,6 +26,7 @@ from ..operations.backup.import_file import ImportedDocument, ImportRefused, Pla
 from ..operations.backup.json_document import BadRecord, Document
 from ..operations.refusal import Refusal
 from .emqx_acl import read_acl
+from .emqx_gateways import gateway_of_plugin, put_gateway
 from .emqx_modules import EmqxModules, EmqxWebHook, loaded_names, report_modules
 from .emqx_sources import CLOSED, close, put_modules, put_source
 from .mosquitto_files import Directive, read_lines
@@ -524,7 +525,7 @@ class _Etc:
             close(self.migration, self.zones.values())
         for path in sorted((self.directory / "plugins").glob("*.conf")):
             name = path.stem
-            source = source_of_plugin(name)
+            source, gateway = source_of_plugin(name), gateway_of_plugin(name)
             decides = name in _NO_SOURCE or source is not None
             if loaded is None and decides:
                 where = "" if source is None else f" here: [access.{source.name}]"
@@ -541,6 +542,13 @@ class _Etc:
                     self._of_plugin(line)
             elif name == "emqx_web_hook":
                 self._web_hook(path, loaded_file if loaded is None else None)
+            elif gateway is not None and loaded is None:
+                why = (
+                    f"whether it is loaded is recorded in {loaded_file}, which does not exist; if it was loaded, add a"
+                )
+                self.report.left_out(str(path), name, f"{why} listener of type {gateway.name}")
+            elif gateway is not None:
+                put_gateway(self.migration, gateway, path, self._lines(path), self._value)
             elif not decides:
                 self.report.left_out(str(path), name, "EMQX plugins do not run here")
 

@@ -75,6 +75,8 @@ COMPLETED: Final = 16
 """How many completed exchanges of QoS 2 are remembered, so that a late repetition is not published again."""
 CHALLENGE: Final = "$"
 """A topic name for a REGISTER that only has to be answered. No client can publish to it."""
+MAX_CHALLENGE: Final = 0x7FFF
+"""The greatest MsgId of a REGISTER: there are clients that read it as a signed number."""
 DRAIN_AGAIN: Final = 0.1
 """Seconds until the session of a client that is awake is looked at again."""
 NEVER_EXPIRES: Final = 0xFFFFFFFF
@@ -725,7 +727,7 @@ class Conversation:
         if self._challenge:
             topic = topic if self._fits(topic) else CHALLENGE
         topic_id = topics.of_name.get(topic) or topics.lend(topic)
-        msg_id = 1 + randbelow(0xFFFF)
+        msg_id = 1 + randbelow(MAX_CHALLENGE)
         data = sn.encode(sn.SnRegister(topic_id, msg_id, topic))
         unanswered = Unanswered(data, sn.REGACK, self._link.now() + self._settings.retry_interval)
         self._registering = msg_id, topic_id, topic, unanswered

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from ...gateway import Beacon, Gateway
+from ...gateway import Beacon, EmqxPlugin, Gateway
 from ...listener_kinds import ListenerKind
 from .codec import PROTOCOL_ID, SnAdvertise, encode, split
 from .conversation import Conversation
@@ -28,4 +28,24 @@ GATEWAY: Final = Gateway(
     beacon=advertisement,
     split=split,
     challenge_bytes=CHALLENGE_BYTES,
+    emqx=EmqxPlugin(
+        name="emqx_sn",
+        prefix="mqtt.sn.",
+        bind="port",
+        keys={
+            "port": ("bind", "text"),
+            "advertise_duration": ("gateway.advertise_duration", "whole_seconds"),
+            "gateway_id": ("gateway.gateway_id", "number"),
+            "enable_qos3": ("gateway.enable_qos3", "flag"),
+            "idle_timeout": ("idle_timeout", "seconds"),
+            "username": ("gateway.username", "text"),
+            "password": ("gateway.password", "text"),
+        },
+        numbered="predefined.topic.",
+        numbered_as="predefined_topics",
+        left_out={
+            "enable_stats": "every client has statistics",
+            "subs_resume": "a session that continues has its subscriptions",
+        },
+    ),
 )

@@ -437,3 +437,39 @@ def test_a_web_hook_plugin_that_is_wrong(
     directory = web_hook_conf(tmp_path, f"{line}\n")
     assert main(["migrate", "emqx", str(directory), "--into", str(tmp_path / "into")]) == 2
     assert said in capsys.readouterr().out
+
+
+SN = """
+mqtt.sn.port = 1884
+mqtt.sn.advertise_duration = 15m
+mqtt.sn.gateway_id = 7
+mqtt.sn.username = mqtt_sn_user
+mqtt.sn.password = abc
+mqtt.sn.idle_timeout = 30s
+mqtt.sn.enable_stats = off
+mqtt.sn.enable_qos3 = on
+mqtt.sn.predefined.topic.0 = reserved
+mqtt.sn.predefined.topic.1 = /predefined/topic/name/hello
+mqtt.sn.subs_resume = false
+"""
+
+
+def test_the_plugin_of_mqtt_sn_becomes_a_listener(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = etc(tmp_path, "listener.tcp.external = 127.0.0.1:1883\nallow_anonymous = true\n")
+    (directory / "plugins").mkdir(exist_ok=True)
+    (directory / "plugins" / "emqx_sn.conf").write_text(SN)
+    (tmp_path / "data").mkdir()
+    loaded = tmp_path / "data" / "loaded_plugins"
+    loaded.write_text("{emqx_management, true}.\n{emqx_sn, true}.\n")
+    found, told = migrated(directory, tmp_path / "into", capsys)
+    [listener, _] = found.listeners
+    assert (listener.name, listener.type, listener.bind) == ("mqttsn", "mqttsn", "0.0.0.0:1884")
+    assert listener.gateway == {
+        "advertise_duration": 900, "gateway_id": 7, "username": "mqtt_sn_user", "password": "abc", "enable_qos3": True,
+        "predefined_topics": {"1": "/predefined/topic/name/hello"},
+    }  # fmt: skip
+    assert found.listener_zones[0].idle_timeout == 30
+    assert "every client has statistics" in told and "0 is reserved" in told
+    loaded.unlink()
+    found, told = migrated(directory, tmp_path / "again", capsys)
+    assert len(found.listeners) == 1 and "add a listener of type mqttsn" in told
