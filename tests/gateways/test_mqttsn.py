@@ -319,6 +319,20 @@ async def test_repeated_and_unexpected_datagrams(clients: Clients) -> None:
         assert await device.ask(sn.SnPingreq()) == sn.SnSimple(sn.PINGRESP)
 
 
+async def test_a_connect_that_is_not_accepted(clients: Clients) -> None:
+    """Another protocol, no ClientId, and a Will that breaks the rules of topics."""
+    async with start() as node:
+        device = await clients.open(node)
+        for packet in (sn.SnConnect("a", protocol_id=2), sn.SnConnect("")):
+            assert await device.ask(packet) == sn.SnConnack(sn.NOT_SUPPORTED)
+        assert await device.ask(sn.SnConnect("a", will=True)) == sn.SnSimple(sn.WILLTOPICREQ)
+        device.say(sn.SnWillTopic("a/#"))
+        await until(lambda: listener_of(node).refused == {"malformed_datagram": 3})
+        assert await device.ask(sn.SnConnect("a", will=True)) == sn.SnSimple(sn.WILLTOPICREQ)
+        assert await device.ask(sn.SnDisconnect()) == sn.SnDisconnect()
+        await device.connect("a")
+
+
 async def test_publish_without_a_connection(clients: Clients) -> None:
     """QoS -1: only where it is on, within the access rules, and nothing is answered."""
     short = int.from_bytes(b"ab")
