@@ -141,8 +141,8 @@ PARTS = (
     Part(
         "migrate",
         "management.migrate",
-        "access configuration errors gateways log loop mqtt observability operations persistence rules server session settings"
-        " sources store transport",
+        "access configuration errors gateways log loop mqtt observability operations persistence rules server session"
+        " settings sources store transport",
     ),
     Part(
         "node",

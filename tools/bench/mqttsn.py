@@ -97,8 +97,8 @@ def messages(pid: int, udp: int, tcp: int, seconds: float) -> None:
     subscriber.terminate()
     received = int(subscriber.communicate()[0].split()[-1])
     print(
-        f"QoS 0: {sent} sent, {received} received in {took:.1f} s; {used / received * 1e6:.1f} us of the processor each:"
-        f" {received / used:,.0f}/s through one core"
+        f"QoS 0: {sent} sent, {received} received in {took:.1f} s, {used / received * 1e6:.1f} us each, "
+        f"{received / used:,.0f}/s through one core"
     )
 
 
