@@ -1,8 +1,8 @@
 """What MQTT-SN clients cost: ``python -m tools.bench.mqttsn``.
 
 A node with one listener of MQTT-SN and one of MQTT runs in a process of its own. 100 clients publish with QoS 0 as fast
-as the node takes it, to one MQTT subscriber; then idle clients connect. What counts is the processor time of the node:
-other work on the machine changes it little. The memory is what the process has grown by."""
+as the node takes it, to one MQTT subscriber; then idle clients connect. The result is the processor time of the node,
+because other work on the machine changes it little, and the growth of its resident memory."""
 
 import argparse
 import os
