@@ -127,7 +127,7 @@ class GatewayChannel(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EmqxPlugin:
+class EmqxGatewayPlugin:
     """A plugin of EMQX 4 for the same protocol, for ``taipan migrate emqx``: ``name``, and its settings, which begin
     with ``prefix``.
 
@@ -176,7 +176,7 @@ class Gateway:
     beacon: Callable[[Any], Beacon] | None = None
     split: Callable[[bytes], tuple[bytes, bytes]] | None = None
     challenge_bytes: int | None = None
-    emqx: EmqxPlugin | None = None
+    emqx: EmqxGatewayPlugin | None = None
 
     def settings_from(self, table: dict[str, object] | None) -> object:
         """Return the settings of a conversation from the table ``gateway`` of a listener. Raises GatewayLoadError."""

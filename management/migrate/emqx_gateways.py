@@ -1,9 +1,9 @@
-"""The plugin of EMQX for another protocol becomes a listener of the gateway that declares it (``EmqxPlugin``)."""
+"""The plugin of EMQX for another protocol becomes a listener of the gateway that declares it (``EmqxGatewayPlugin``)."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from taipan.broker.gateway import GATEWAYS, EmqxPlugin, Gateway, kind_names, kind_of
+from taipan.broker.gateway import GATEWAYS, EmqxGatewayPlugin, Gateway, kind_names, kind_of
 
 from .mosquitto_files import Directive
 from .output import Migration, SettingPlace, Table
@@ -37,7 +37,7 @@ def put_gateway(
 
 
 def _take(
-    migration: Migration, plugin: EmqxPlugin, table: Table, settings: Table, line: Directive,
+    migration: Migration, plugin: EmqxGatewayPlugin, table: Table, settings: Table, line: Directive,
     value_of: Callable[[Directive, str], object],
 ) -> None:  # fmt: skip
     what, source = f"{line.key} {line.value}", SettingPlace(line.place, f"{line.key} {line.value}")

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from ...gateway import Beacon, EmqxPlugin, Gateway
+from ...gateway import Beacon, EmqxGatewayPlugin, Gateway
 from ...listener_kinds import ListenerKind
 from .codec import PROTOCOL_ID, SnAdvertise, encode, split
 from .conversation import Conversation
@@ -28,7 +28,7 @@ GATEWAY: Final = Gateway(
     beacon=advertisement,
     split=split,
     challenge_bytes=CHALLENGE_BYTES,
-    emqx=EmqxPlugin(
+    emqx=EmqxGatewayPlugin(
         name="emqx_sn",
         prefix="mqtt.sn.",
         bind="port",
