@@ -1,4 +1,4 @@
-"""The plugin of EMQX for another protocol becomes a listener of the gateway that declares it (``EmqxGatewayPlugin``)."""
+"""The plugin of EMQX for another protocol becomes a listener of the gateway that declares it."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
