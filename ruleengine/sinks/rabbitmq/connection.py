@@ -72,8 +72,9 @@ class _CheckedTransport(TransportFactory):
 class RabbitConnection(LaneConnection):
     """A connection that has raised OSError is not used again."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, timeout: float) -> None:
         self._connection = connection
+        self._timeout = timeout
         self._channel: Channel | None = None
         self._exchanges: set[str] = set()
 
@@ -93,7 +94,7 @@ class RabbitConnection(LaneConnection):
             raise OSError(f"RabbitMQ does not open the virtual host {login.virtual_host}: {reason}")
         if isinstance(answer, BaseException):
             raise OSError(one_line(answer))
-        return cls(connection)
+        return cls(connection, login.timeout)
 
     @property
     def closed(self) -> bool:
@@ -115,24 +116,27 @@ class RabbitConnection(LaneConnection):
         """Publish messages in order, and set the outcomes of those about which the server has decided.
 
         Raises MessageRefused if the server has closed the channel because of one of the others, and OSError."""
-        for each in {message.exchange: message for _, message in messages}.values():
-            await self._check_exchange(each)
-        channel = await self._open_channel()
-        await self._connection.ready()
-        answers = await asyncio.gather(
-            *(
-                channel.basic_publish(
-                    each.payload,
-                    exchange=each.exchange,
-                    routing_key=each.routing_key,
-                    properties=Basic.Properties(delivery_mode=_PERSISTENT if each.durable else _TRANSIENT),
-                    mandatory=True,
-                    wait=False,
-                )
-                for _, each in messages
-            ),
-            return_exceptions=True,
-        )
+        published: list[asyncio.Task[object]] = []
+        late: TimeoutError | None = None
+        try:
+            async with asyncio.timeout(self._timeout) as limit:
+                for each in {message.exchange: message for _, message in messages}.values():
+                    await self._check_exchange(each)
+                channel = await self._open_channel()
+                await self._connection.ready()
+                progress = _Progress(limit, self._timeout)
+                for _, message in messages:
+                    published.append(asyncio.ensure_future(_publish(channel, message)))
+                    published[-1].add_done_callback(progress)
+                await asyncio.wait(published)
+        except TimeoutError as error:
+            late = error
+        finally:
+            for task in published:
+                task.cancel()
+        if late is not None and not published:
+            raise late
+        answers = await asyncio.gather(*published, return_exceptions=True)
         refusal: BaseException | None = None
         for (at, message), answer in zip(messages, answers, strict=True):
             if isinstance(answer, PublishError):
@@ -141,11 +145,12 @@ class RabbitConnection(LaneConnection):
             elif isinstance(answer, DeliveryError):
                 reason = "RabbitMQ has refused the message (basic.nack): a queue may be full"
                 outcomes[at] = DeliveryOutcome(reason, retry=True)
-            elif isinstance(answer, BaseException):
-                if refusal is None or isinstance(answer, ChannelClosed):
-                    refusal = answer
-            else:
+            elif isinstance(answer, Basic.Ack):
                 outcomes[at] = DELIVERED
+            elif refusal is None or isinstance(answer, ChannelClosed):
+                refusal = answer if isinstance(answer, BaseException) else OSError(f"an unexpected answer: {answer}")
+        if late is not None:
+            raise late
         if refusal is not None:
             raise self._error(refusal)
 
@@ -183,6 +188,29 @@ class RabbitConnection(LaneConnection):
         self._channel = None
         self._exchanges.clear()
         return MessageRefused(one_line(error), isinstance(error, ChannelNotFoundEntity))
+
+
+class _Progress:
+    """Each confirmation gives the server another ``timeout`` seconds for the next one."""
+
+    def __init__(self, limit: asyncio.Timeout, timeout: float) -> None:
+        self._limit = limit
+        self._timeout = timeout
+
+    def __call__(self, task: asyncio.Task[object]) -> None:
+        with contextlib.suppress(RuntimeError):  # it has ended
+            self._limit.reschedule(asyncio.get_running_loop().time() + self._timeout)
+
+
+async def _publish(channel: Channel, message: RabbitMessage) -> object:
+    return await channel.basic_publish(
+        message.payload,
+        exchange=message.exchange,
+        routing_key=message.routing_key,
+        properties=Basic.Properties(delivery_mode=_PERSISTENT if message.durable else _TRANSIENT),
+        mandatory=True,
+        wait=False,
+    )
 
 
 async def _result(call: Awaitable[_T]) -> _T | BaseException:

@@ -90,8 +90,7 @@ class RabbitSink(Sink):
             usable = False
             try:
                 connection = await self._lanes.get(lane)
-                async with asyncio.timeout(self._timeout):
-                    await connection.publish(part, outcomes)
+                await connection.publish(part, outcomes)
                 usable = True
             except MessageRefused as error:
                 usable = True
@@ -169,7 +168,7 @@ TYPE: Final = ResourceType(
               Text("Connections that publish; one more checks the server", "用于发布的连接数，另有一个用于检测"),
               default=8, range=(1, 256)),
         Param("timeout", 6, "string", Text("Timeout", "超时"),
-              Text("Time limit for connecting, and for the confirmations of messages", "连接和等待确认的最长时间"),
+              Text("Time limit for connecting, and for each next confirmation", "连接和等待确认的最长时间"),
               default="5s"),
         Param("heartbeat", 7, "string", Text("Heartbeat", "心跳间隔"),
               Text("Interval of heartbeats; a connection without any for longer has ended", "心跳间隔，超时则断开连接"),
