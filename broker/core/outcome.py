@@ -99,5 +99,7 @@ WILL: Final = PublisherKind(False, False, False, True)
 """Its CONNECT was accepted, which promised the publication of the Will."""
 RULE: Final = PublisherKind(True, False, False, False)
 """A rule has no client that could be informed."""
+SOURCE: Final = PublisherKind(True, True, False, False)
+"""A source in another system keeps a message that is refused, and offers it again."""
 BRIDGE: Final = PublisherKind(False, False, False, False)
 """A bridge acknowledges a message to the other broker when the message is stored, however long that takes."""

@@ -360,6 +360,8 @@ class ResourceManager:
     def send_dead_letters(self, id: str, numbers: Sequence[int] | None = None) -> int:
         """Queue dead letters again, in order; without ``numbers`` all. Return how many."""
         wanted = self._chosen(id, numbers)
+        if not wanted:  # a resource that only receives has no buffer
+            return 0
         buffer = getattr(self.running(id), "buffer", None)
         assert isinstance(buffer, Buffer)
         for sent, number in enumerate(wanted):

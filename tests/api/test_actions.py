@@ -16,7 +16,7 @@ TYPES = ["web_hook", "bridge_mqtt", "backend_opentsdb",
          "backend_pgsql", "backend_timescale", "timescaledb", "backend_matrix", "backend_mysql",
          "backend_influxdb_http", "backend_influxdb_http_v2", "backend_clickhouse", "backend_tdengine",
          "backend_redis_single", "backend_redis_sentinel", "backend_redis_cluster", "bridge_rabbit",
-         "bridge_kafka"]  # fmt: skip
+         "bridge_kafka", "kafka_consumer"]  # fmt: skip
 DEFINITION = {"order", "type", "title", "description", "required", "default", "enum", "format", "range", "schema",
               "items", "input"}  # fmt: skip
 

@@ -238,6 +238,38 @@ RESOURCES: Final[dict[str, dict[str, Any]]] = {
         "retry_attempts": 3,
         "dead_letters": 1000,
     },
+    "kafka_consumer": {
+        "servers": "kafka-1.example.org:9093,kafka-2.example.org:9093",
+        "authentication_mechanism": "SCRAM_SHA_512",
+        "username": "taipan",
+        "password": "correct horse battery staple",
+        "group_id": "taipan",
+        "topic_mapping": [
+            {
+                "kafka_topic": "commands",
+                "mqtt_topic": "machines/${key}/command",
+                "qos": 1,
+                "payload_template": "${value}",
+                "retain": False,
+            }
+        ],
+        "key_encode_mode": "force_utf8",
+        "value_encode_mode": "force_utf8",
+        "max_bytes": "100KB",
+        "max_payload_bytes": "1MB",
+        "offset_reset_policy": "reset_to_latest",
+        "send_buffer": "1024KB",
+        "tcp_keepalive": "0s",
+        "query_api_versions": True,
+        "ssl": True,
+        "cacertfile": "",
+        "keyfile": "",
+        "certfile": "",
+        "verify": True,
+        "server_name_indication": "auto",
+        "connect_timeout": "5s",
+        "request_timeout": "30s",
+    },
 }
 """``config`` of an example of each type, with every parameter."""
 

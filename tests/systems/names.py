@@ -13,4 +13,5 @@ SYSTEMS: Final = {
     "backend_redis_sentinel": "test_redis.py",
     "backend_redis_cluster": "test_redis.py",
     "bridge_kafka": "test_kafka.py",
+    "kafka_consumer": "test_kafka_consumer.py",
 }

@@ -30,7 +30,7 @@ from tests.support.waiting import until
 from tests.systems.servers.kafka import KafkaServer, Noida, Tansu
 from tests.systems.servers.kafka_gate import METADATA, PRODUCE, KafkaGate
 
-(KAFKA,) = resource.RESOURCES
+KAFKA = resource.TYPE
 (TO_KAFKA,) = action.ACTIONS
 _numbers = itertools.count(1)
 

@@ -1,3 +1,3 @@
 """Apache Kafka, and all systems with its protocol.
 
-The resource type ``bridge_kafka`` and the action ``data_to_kafka``."""
+The resource type ``bridge_kafka`` with the action ``data_to_kafka``, and the resource type ``kafka_consumer``."""

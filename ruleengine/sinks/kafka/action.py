@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from ...actions.action import Action, ActionContext, ActionType, Row
+from ...actions.action import Action, ActionContext, ActionFailed, ActionType, Row
 from ...actions.message_facts import order_key
 from ...actions.sink_action import to_sink
 from ...actions.template import Template
 from ...event import Event
+from ...events.hops import NAME
 from ...functions.budget import Budget
 from ...functions.undefined import UNDEFINED
 from ...functions.values import encode_json, value_text
@@ -39,6 +40,7 @@ class DataToKafka:
     def __init__(self, context: ActionContext) -> None:
         """Raises ParamError."""
         params = context.params
+        self._max_hops = context.node.settings.max_hops
         self._options = ProduceOptions(
             params["topic"],
             _ACKS[params["required_acks"]],
@@ -69,9 +71,14 @@ class DataToKafka:
             key = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else None
         elif self._key is not None:
             key = self._key.render_bytes(row)
-        headers: list[tuple[str, bytes]] = []
+        hops = event.hops
+        if hops >= self._max_hops:
+            raise ActionFailed(
+                f"a loop: {hops} rules and brokers have already handled the message (ruleengine.max_hops)"
+            )
+        headers: list[tuple[str, bytes]] = [(NAME, str(hops).encode())] if hops else []
         if self._headers is not None or self._more:
-            headers = self._all_headers(row)
+            headers += self._all_headers(row)
         body = encode_record((self._options, key, self._value.render_bytes(row), headers))
         return SinkRequest(body, order_key(event), _GROUP, self._max_batch, self._linger)
 

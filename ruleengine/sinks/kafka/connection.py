@@ -35,7 +35,6 @@ class KafkaConnectionSettings(NamedTuple):
     server_name: str | None
     connect_timeout: float
     request_timeout: float
-    metadata_interval: float
     send_buffer: int
     keepalive: int
 
@@ -65,7 +64,6 @@ def read_connection(config: Mapping[str, Any]) -> KafkaConnectionSettings:
         server_name,
         read_duration("connect_timeout", config["connect_timeout"]),
         read_duration("request_timeout", config["request_timeout"]),
-        read_duration("min_metadata_refresh_interval", config["min_metadata_refresh_interval"]),
         read_size("send_buffer", config["send_buffer"], 0, 2**30),
         int(read_duration("tcp_keepalive", config["tcp_keepalive"], 0, 32_767)),
     )
@@ -119,26 +117,23 @@ def server_params() -> tuple[Param, ...]:
 
 def network_params(order: int) -> tuple[Param, ...]:
     """Return the parameters of the connections, with those of TLS; numbered from ``order``."""
-    tls = tls_params(order + 5)
+    tls = tls_params(order + 4)
     return (
-        Param("min_metadata_refresh_interval", order, "string", Text("Metadata Refresh", "元数据刷新间隔"),
-              Text("The shortest time between two questions for the leaders of partitions after errors",
-                   "出错后两次查询分区元数据的最短间隔"), default="3s"),
-        Param("send_buffer", order + 1, ["string", "number"], Text("Send Buffer", "发送缓冲区"),
+        Param("send_buffer", order, ["string", "number"], Text("Send Buffer", "发送缓冲区"),
               Text("The send buffer of each socket; 0: the operating system decides",
                    "每个套接字的发送缓冲区大小；0 则由操作系统决定"), default="1024KB"),
-        Param("tcp_keepalive", order + 2, "string", Text("TCP Keepalive", "TCP Keepalive"),
+        Param("tcp_keepalive", order + 1, "string", Text("TCP Keepalive", "TCP Keepalive"),
               Text("Idle time after which TCP checks a connection; 0s: never",
                    "TCP 在连接空闲多久后进行检测；0s 则不检测"), default="0s"),
-        Param("query_api_versions", order + 3, "boolean", Text("Query API Versions", "查询 API 版本"),
+        Param("query_api_versions", order + 2, "boolean", Text("Query API Versions", "查询 API 版本"),
               Text("Ask for the versions of the protocol; false is refused: "
                    "all brokers since Kafka 0.10 answer",
                    "查询协议版本；不支持 false"), default=True),
-        Param("ssl", order + 4, "boolean", Text("TLS", "TLS"), Text("Connect by TLS", "使用 TLS 连接"), default=False),
+        Param("ssl", order + 3, "boolean", Text("TLS", "TLS"), Text("Connect by TLS", "使用 TLS 连接"), default=False),
         *tls,
-        Param("connect_timeout", order + 5 + len(tls), "string", Text("Connect Timeout", "连接超时"),
+        Param("connect_timeout", order + 4 + len(tls), "string", Text("Connect Timeout", "连接超时"),
               Text("Time limit for connecting and logging in", "连接并登录的最长时间"), default="5s"),
-        Param("request_timeout", order + 6 + len(tls), "string", Text("Request Timeout", "请求超时"),
+        Param("request_timeout", order + 5 + len(tls), "string", Text("Request Timeout", "请求超时"),
               Text("Time limit for one request", "单个请求的最长时间"), default="30s"),
     )  # fmt: skip
 

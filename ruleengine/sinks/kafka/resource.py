@@ -12,6 +12,7 @@ from ...resources.lane_connections import missing
 from ...resources.resource import ResourceError, ResourceType
 from ...resources.sink import Sink, SinkContext, buffered, limit_params
 from .connection import CONNECTION, network_params, read_connection, read_size, server_params
+from .consumer_resource import CONSUMER
 
 if TYPE_CHECKING:
     from .client import KafkaClient
@@ -34,6 +35,9 @@ class Kafka(Sink):
         self._max_batch_bytes = read_size("max_batch_bytes", config["max_batch_bytes"], _MIN_BATCH, _MAX_BATCH)
         self._idempotent: bool = config["idempotence"]
         self.sync_timeout = read_duration("sync_timeout", config["sync_timeout"])
+        self._metadata_interval = read_duration(
+            "min_metadata_refresh_interval", config["min_metadata_refresh_interval"]
+        )
         self._networks = Networks(context.node.settings.refused_networks)
         self._client: KafkaClient | None = None
         self._producer: KafkaProducer | None = None
@@ -62,7 +66,7 @@ class Kafka(Sink):
             self._max_batch_bytes,
             self._settings.request_timeout,
             self._idempotent,
-            self._settings.metadata_interval,
+            self._metadata_interval,
         )
 
     async def test(self) -> None:
@@ -89,8 +93,8 @@ class Kafka(Sink):
             await client.close()
 
 
-_network = network_params(9)
-_after = 9 + len(_network) + 1
+_network = network_params(10)
+_after = 10 + len(_network) + 1
 TYPE: Final = ResourceType(
     "bridge_kafka",
     Text("Kafka", "Kafka"),
@@ -110,10 +114,13 @@ TYPE: Final = ResourceType(
         Param("idempotence", 8, "boolean", Text("Idempotence", "幂等"),
               Text("A batch whose answer was lost is written once; only with required_acks all_isr",
                    "应答丢失的批次只写入一次；仅用于 all_isr"), default=False),
+        Param("min_metadata_refresh_interval", 9, "string", Text("Metadata Refresh", "元数据刷新间隔"),
+              Text("The shortest time between two questions for the leaders of partitions after errors",
+                   "出错后两次查询分区元数据的最短间隔"), default="3s"),
         *_network,
         *limit_params(_after),
     ),
     connection=CONNECTION,
     order=30,
 )  # fmt: skip
-RESOURCES: Final = (TYPE,)
+RESOURCES: Final = (TYPE, CONSUMER)

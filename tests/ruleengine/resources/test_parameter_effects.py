@@ -42,6 +42,7 @@ REDIS: Final = "systems/test_redis.py"
 KAFKA: Final = "systems/test_kafka.py"
 RABBIT: Final = "systems/test_rabbitmq.py"
 TDENGINE: Final = "ruleengine/sinks/test_tdengine.py"
+CONSUMER: Final = "systems/test_kafka_consumer.py"
 SET_ASIDE: Final = "ruleengine/actions/test_set_aside.py"
 
 _KEPT: Final = f"{SET_ASIDE}::test_none_is_kept_where_none_is_wanted_and_a_resource_has_limits_of_its_own"
@@ -247,6 +248,22 @@ EFFECTS: Final[dict[str, dict[str, str]]] = {
         **dict.fromkeys(("send_buffer", "tcp_keepalive"), f"{KAFKA}::test_options_of_sockets"),
         "query_api_versions": f"{KAFKA}::test_a_configuration_that_cannot_be_is_refused",
         **dict.fromkeys(("retry_attempts", "dead_letters"), _KEPT),
+    },
+    "kafka_consumer": {
+        **dict.fromkeys(("servers", "authentication_mechanism", "username", "password"), f"{CONSUMER}::test_a_login"),
+        "group_id": f"{CONSUMER}::test_members_share_the_partitions",
+        "topic_mapping": f"{CONSUMER}::test_records_become_messages",
+        **dict.fromkeys(("key_encode_mode", "value_encode_mode"), f"{CONSUMER}::test_encodings"),
+        "max_bytes": f"{CONSUMER}::test_max_bytes",
+        "max_payload_bytes": f"{CONSUMER}::test_records_that_cannot_be_messages_are_skipped",
+        "offset_reset_policy": f"{CONSUMER}::test_offset_reset_policy",
+        # The same connections.
+        **dict.fromkeys(
+            ("ssl", "cacertfile", "keyfile", "certfile", "verify", "server_name_indication"), f"{KAFKA}::test_tls"
+        ),
+        **dict.fromkeys(("connect_timeout", "request_timeout"), f"{KAFKA}::test_one_that_hangs_is_given_up_in_time"),
+        **dict.fromkeys(("send_buffer", "tcp_keepalive"), f"{KAFKA}::test_options_of_sockets"),
+        "query_api_versions": f"{KAFKA}::test_a_configuration_that_cannot_be_is_refused",
     },
     "data_to_kafka": {
         **dict.fromkeys(("topic", "key", "payload_tmpl"), f"{KAFKA}::test_a_record"),

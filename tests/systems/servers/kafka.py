@@ -129,13 +129,15 @@ class KafkaServer(ServerProcess):
         """The offsets that a group has committed, by partition."""
 
         async def ask() -> dict[int, int]:
-            admin = AIOKafkaAdminClient(bootstrap_servers=self.address)
-            await admin.start()
+            consumer = AIOKafkaConsumer(bootstrap_servers=self.address, group_id=group, enable_auto_commit=False)
+            await consumer.start()
             try:
-                found = await admin.list_consumer_group_offsets(group)
-                return {each.partition: value.offset for each, value in found.items() if each.topic == topic}
+                partitions = [TopicPartition(topic, each) for each in await self._partitions(consumer, topic)]
+                consumer.assign(partitions)
+                found = {each.partition: await consumer.committed(each) for each in partitions}
+                return {partition: offset for partition, offset in found.items() if offset is not None}
             finally:
-                await admin.close()
+                await consumer.stop()
 
         return self._ask(ask)
 
