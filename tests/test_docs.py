@@ -333,3 +333,10 @@ async def test_the_path_of_a_publish() -> None:
 def test_the_readme_is_short() -> None:
     """A first screen that says what Taipan is; the walk is in docs/tutorial.md."""
     assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 150
+
+
+def test_entries_of_the_changelog_are_short() -> None:
+    """One line of at most 25 words for each change that a user sees: docs/style.md."""
+    entries = re.findall(r"(?ms)^- (.*?)(?=^- |^#|\Z)", (ROOT / "CHANGELOG.md").read_text("utf-8"))
+    assert entries
+    assert [entry for entry in entries if len(entry.split()) > 25] == []
