@@ -26,7 +26,6 @@ from taipan.broker.loop.control_groups import processors
 
 from ..configuration.config import Settings
 from ..data_dir import NATS_DIRECTORY
-from .nats_program import NoNatsServer, nats_program
 
 VARIABLE: Final = "TAIPAN_WORKER"
 """The environment variable by which the supervisor tells a process its place."""
@@ -103,6 +102,8 @@ def faults(settings: Settings) -> list[str]:
     if sys.platform != "linux":
         return ["node.workers: more than one worker requires Linux, which gives each connection to one of them"]
     if settings.broker.cluster is None:
+        from .nats_program import NoNatsServer, nats_program  # imported here: only workers need it
+
         try:
             nats_program()
         except NoNatsServer as error:

@@ -21,7 +21,6 @@ from taipan.broker.cluster.outgoing import CANCEL, PREPARE, Leaving
 from taipan.broker.cluster.ownership import BUCKET, RETRY, Ownership
 from taipan.broker.cluster.session_transfer import BUSY, PIECE_MESSAGES, Done, Fetch, Piece, Prepare, Prepared
 from taipan.broker.cluster.wire import Owned, thing_key
-from taipan.broker.core.broker import Broker
 from taipan.broker.core.cluster import STOPPED, CallFailed
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt import reason_codes as rc
@@ -582,19 +581,30 @@ async def test_a_session_stays_where_it_was_if_its_client_goes_as_another_node_t
         await client.nothing()
 
 
-async def test_a_session_stays_where_it_was_if_its_client_is_refused_after_that(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_session_stays_where_it_was_if_its_client_is_refused_after_that(tmp_path: Path) -> None:
     """The other node has taken the key, and has no memory for a session by then."""
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster={**QUICK, "takeover": "fresh"}) as cluster:
         await leave_five(cluster)
         cluster.partition({0}, {1}, quorum=1)
         await until(lambda: own(cluster, 1).members()[0].status == STOPPED)
         ownership = own(cluster, 1).ownership
+        write = ownership._write
+        memory = cluster[1].server.memory
+        limit = memory.limit
+
+        async def written(*arguments: Any) -> int:
+            revision = await write(*arguments)
+            memory.limit = int(memory.used / 0.85)  # from 0.80 on, no new session
+            await cluster[1].pass_time(1)
+            assert cluster[1].server.broker.short_of_memory
+            return revision
+
+        ownership._write = written  # type: ignore[method-assign]
         refused = cluster[1].peer()
-        with monkeypatch.context() as short:
-            short.setattr(Broker, "short_of_memory", property(lambda _: ownership.has("s")))
-            await refused.connect("s", clean_start=False, properties=MINUTE, expect=rc.QUOTA_EXCEEDED)
+        await refused.connect("s", clean_start=False, properties=MINUTE, expect=rc.QUOTA_EXCEEDED)
+        ownership._write = write  # type: ignore[method-assign]
+        memory.limit = limit
+        await cluster[1].pass_time(1)
         await until(lambda: not ownership.busy("s") and not ownership.has("s"))
         cluster.heal()
         await cluster.wait_until_running()

@@ -31,6 +31,7 @@ Listeners.restart(name) Listeners.stop(name) LiveAnswers.alarms() LiveAnswers.ev
 LiveAnswers.figures() LiveAnswers.messages(source,after,who) LiveAnswers.rules(ids) LiveAnswers.topics(start,who)
 Modules.load(name) Modules.plugins() Modules.records() Modules.unload(name) Monitoring.metrics() Monitoring.stats()
 Nodes.broker() Nodes.status(memory_text) Owners.held(client_ids) PastFigures.points_here(resolution,start,end)
+Prometheus.groups() Prometheus.text()
 PubSub.subscribe_here(request) PubSub.subscribed_here(requests) PubSub.unsubscribe_here(request)
 PubSub.unsubscribed_here(requests) Resources.start_here(resource_id) Resources.statuses(resource_ids)
 Routes.count(query) Routes.lookup(topic) Routes.piece(query,skip,limit) Rules.figures(rule_ids)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.resources
+import importlib.util
 import shutil
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.errors import KafkaError
 
+from tests.support.absent import absent
 from tests.support.patience import patience
 
 from .process import ServerProcess
@@ -33,7 +35,10 @@ class KafkaServer(ServerProcess):
         pass
 
     def program_of(self, package: str, *names: str) -> str:
-        """A copy of a program in a package, which its account may run."""
+        """A copy of a program in a package, which its account may run. Skips if the package is not installed: its
+        wheels are for Linux on x86-64."""
+        if importlib.util.find_spec(package) is None:
+            absent(package)
         source = importlib.resources.files(package).joinpath(*names)
         path = self.directory / names[-1]
         if not path.exists():
