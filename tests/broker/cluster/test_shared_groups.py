@@ -2,6 +2,7 @@
 
 from collections import Counter
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,14 +22,21 @@ pytestmark = pytest.mark.interpreted  # a group of the tests has the compiled on
 
 
 class FakeSession:
+    """The session of a link: its queue is the link's, and refuses what it has no room for."""
+
     def __init__(self) -> None:
         self.full = False
+        self.limits = SimpleNamespace(refuse_when_full=True)
+        self.queue = SimpleNamespace(full_for=lambda size: self.full)
 
-    def would_refuse(self, message: Message, subscription: object) -> bool:
-        return self.full
+    @property
+    def ready(self) -> bool:
+        return not self.full
 
 
 class FakeTarget:
+    qos = 2
+
     def __init__(self) -> None:
         self.session = FakeSession()
 
