@@ -34,7 +34,8 @@ esac
 # A node: it runs before what compiles beside it has ended, for which it waits here.
 NODE = """#!/bin/sh
 echo "$$ $*" >>nodes
-case "$(cat compiled 2>/dev/null)" in *--beside*) ;; *) exit 3 ;; esac
+{ [ "$TAIPAN_COMPILED" != no ] && [ ! -e build/compiled ]; } || exit 3
+until grep -qe --beside compiled 2>/dev/null; do sleep 0.01; done
 touch started
 until [ -e done ]; do sleep 0.01; done
 exit 3
