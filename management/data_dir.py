@@ -14,8 +14,8 @@ _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 _STRANGERS: Final = stat.S_IRWXO
 LOCK: Final = "lock"
 DATABASE: Final = "taipan.db"
-NATS_DIRECTORY: Final = "nats"
-"""The data of the NATS server that the supervisor of workers runs."""
+NATS_DIRECTORY: Final = "worker-nats"
+"""The data of the NATS server that the supervisor of workers runs. Other programs have no directory of this name."""
 LOST_AND_FOUND: Final = "lost+found"
 """In the root of every file system of the ext family."""
 

@@ -54,6 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         return 2
     arguments = parser.parse_args(given)
+    if arguments.command is not None and arguments.workers is not None:
+        parser.error(f"--workers is for running a node, not for {arguments.command}")
     refused = [f"--{option}" for option in arguments.refuses]
     if any(getattr(arguments, option) not in (None, []) for option in arguments.refuses):
         verb = "are" if len(refused) > 1 else "is"

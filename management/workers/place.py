@@ -25,7 +25,7 @@ from taipan.broker.listener_kinds import LISTENER_KINDS
 from taipan.broker.loop.control_groups import processors
 
 from ..configuration.config import Settings
-from ..data_dir import NATS_DIRECTORY
+from ..data_dir import LOCK, NATS_DIRECTORY
 
 VARIABLE: Final = "TAIPAN_WORKER"
 """The environment variable by which the supervisor tells a process its place."""
@@ -70,11 +70,10 @@ def wanted(settings: Settings) -> int:
 
 def retiring(settings: Settings) -> list[int]:
     """Return the numbers of the workers that have data but are no longer wanted."""
-    try:
-        names = os.listdir(settings.broker.node.data_dir)
-    except OSError:
-        return []
-    numbers = [int(found[1]) for name in names if (found := _DIRECTORY.fullmatch(name))]
+    data_dir = Path(settings.broker.node.data_dir)
+    numbers = [
+        int(found[1]) for lock in data_dir.glob(f"worker-*/{LOCK}") if (found := _DIRECTORY.fullmatch(lock.parent.name))
+    ]
     return sorted(number for number in numbers if number > wanted(settings))
 
 
@@ -85,8 +84,14 @@ def directory(data_dir: str, number: int) -> str:
 
 def forget_nats(data_dir: str) -> None:
     """A node that runs without workers changes its data. Delete what the NATS server of the workers has of it, so that
-    worker 1 does not take older data from there later."""
-    shutil.rmtree(Path(data_dir) / NATS_DIRECTORY, ignore_errors=True)
+    worker 1 does not take older data from there later. Raises OSError."""
+    current = Path(data_dir) / NATS_DIRECTORY
+    old = current.with_suffix(".old")
+    if old.exists():
+        shutil.rmtree(old)  # this was interrupted before
+    if current.exists():
+        current.rename(old)
+        shutil.rmtree(old)
 
 
 def node_name(name: str, number: int) -> str:

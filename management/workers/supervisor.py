@@ -13,9 +13,9 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from taipan.broker.access.random_secret import generate
 from taipan.broker.cluster.nats_client import largest_packet
@@ -43,6 +43,7 @@ _POLL: Final = 0.02
 _STOPS_IN: Final = 80.0
 """Less than the ``TimeoutStopSec`` of the unit that ``taipan install-service`` writes."""
 _NATS_STOPS_IN: Final = 5.0
+_LONGEST_LINE: Final = 65_536
 _PACKET_HEADER: Final = 8192
 """Bytes by which a message between nodes may be larger than the packet in it."""
 _ENVIRONMENT_OF_SYSTEMD: Final = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
@@ -93,14 +94,23 @@ class _Process:
         """Wait until the process has ended, and print what it prints. Return its status."""
         process = self.process
         assert process is not None and process.stdout is not None
-        while line := await process.stdout.readline():
-            self.printed(line.decode("utf-8", "replace"))
+        rest = b""
+        while data := await process.stdout.read(_LONGEST_LINE):
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                self.printed(line.decode("utf-8", "replace"))
+            if len(rest) >= _LONGEST_LINE:
+                self.printed(rest.decode("utf-8", "replace"))
+                rest = b""
+        if rest:
+            self.printed(rest.decode("utf-8", "replace"))
         status = await process.wait()
         self.ready.clear()
         return status
 
     def printed(self, line: str) -> None:
-        print(line, end="", flush=True)
+        """The process has printed this line; one that is too long comes in pieces."""
+        print(line, flush=True)
 
     def is_over(self, status: int) -> bool:
         """Return whether a process with this exit status does not start again."""
@@ -168,7 +178,7 @@ class _Worker(_Process):
 
     def printed(self, line: str) -> None:
         if line.startswith("taipan ready "):
-            self.ready_line = line.rstrip("\n")
+            self.ready_line = line
         else:
             super().printed(line)
 
@@ -198,6 +208,7 @@ class _Supervisor:
         self._stop = asyncio.Event()
         self._reload_asked = False
         self._ready = False
+        self._failed = False
         self._tasks: list[asyncio.Task[None]] = []
 
     async def run(self, config: str | None) -> int:
@@ -221,7 +232,7 @@ class _Supervisor:
                 if starting.done():
                     starting.result()
                     await stopped
-                return 0
+                return 1 if self._failed else 0
             except (StartFailed, OSError) as error:
                 print(f"taipan: cannot start: {error}", file=sys.stderr)
                 return 1
@@ -243,6 +254,18 @@ class _Supervisor:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for worker in self._workers:
             worker.close()
+
+    def _watch(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something in the background. If it fails, this process cannot supervise any longer, and ends."""
+        task = asyncio.create_task(work)
+        task.add_done_callback(self._done)
+        self._tasks.append(task)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("supervisor_failed error=%s", error, exc_info=error)
+            self._failed = True
+            self._stop.set()
 
     def _on_stop(self, number: signal.Signals) -> None:
         logger.info("stopping signal=%s", number.name)
@@ -277,8 +300,8 @@ class _Supervisor:
         await self._start_worker(self._workers[0])
         await asyncio.gather(*map(self._start_worker, self._workers[1 : len(numbers)]))
         await asyncio.gather(*map(self._start_worker, self._workers[len(numbers) :]))
-        self._tasks.append(asyncio.create_task(self._look()))
-        self._tasks.append(asyncio.create_task(keep_watchdog()))
+        self._watch(self._look())
+        self._watch(keep_watchdog())
         while not self._workers[0].ready_line:
             await asyncio.sleep(_POLL)
         print(f"{self._workers[0].ready_line} workers={len(numbers)}", flush=True)
@@ -313,7 +336,7 @@ class _Supervisor:
             if loop.time() > end:
                 raise StartFailed(f"nats-server does not listen within {_NATS_LISTENS_IN:g} s; its log: {home / 'log'}")
             await asyncio.sleep(_POLL)
-        self._tasks.append(asyncio.create_task(self._nats.keep_running()))
+        self._watch(self._nats.keep_running())
         logger.info("nats_started pid=%s port=%s", process.pid, port)
         return port, password
 
@@ -321,7 +344,7 @@ class _Supervisor:
         """Return when the worker is ready. Raises StartFailed if it ends before."""
         process = await worker.start()
         logger.info("worker_started name=%s pid=%s", worker.name, process.pid)
-        running = asyncio.create_task(self._keep(worker))
+        self._watch(self._keep(worker))
         ready = asyncio.create_task(worker.ready.wait())
         first_end = asyncio.create_task(process.wait())
         try:
@@ -329,7 +352,6 @@ class _Supervisor:
         finally:
             ready.cancel()
             first_end.cancel()
-            self._tasks.append(running)
         if not worker.ready.is_set():
             raise StartFailed(f"{worker.name} ended {how_ended(process.returncode)}; its own message is above")
 

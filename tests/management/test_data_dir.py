@@ -98,7 +98,9 @@ def test_a_path_that_cannot_be_one(tmp_path: Path) -> None:
         DataDir(str(tmp_path / "file"))
 
 
-@pytest.mark.parametrize("mode, names", [(0o1777, ()), (0o755, ("passwd",)), (0o1777, ("lock",))])
+@pytest.mark.parametrize(
+    "mode, names", [(0o1777, ()), (0o755, ("passwd",)), (0o755, ("nats", "mysql")), (0o1777, ("lock",))]
+)
 def test_a_directory_that_others_use_is_left_alone(tmp_path: Path, mode: int, names: tuple[str, ...]) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()

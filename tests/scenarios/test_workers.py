@@ -191,7 +191,7 @@ async def test_a_node_becomes_worker_1_and_a_node_again(tmp_path: Path) -> None:
         await broker.until_all_run(1)
         await publish(b"three")
         await broker.restart()
-        assert broker.children() == [] and not (broker.data / "nats").exists()
+        assert broker.children() == [] and not (broker.data / "worker-nats").exists()
         await check("s2", b"two", b"three")
         await publish(b"four")
 

@@ -28,6 +28,7 @@ BOTH = ("--config a.toml", "--set node.name=a@b")
                           "migrate emqx a --into b")
           for each in BOTH],
         ("hash-password", BOTH[0], "--config is for running a node, not for hash-password"),
+        ("check a.toml", "--workers 2", "--workers is for running a node, not for check"),
         ("check a.toml", BOTH[0], "check requires one FILE (-: the input)"),
         ("check", "", "check requires one FILE (-: the input)"),
     ],

@@ -9,7 +9,15 @@ import pytest
 from taipan.broker.core.memory import MIN_BUDGET, parse_limit
 from taipan.broker.loop.control_groups import processors
 from taipan.management.configuration.config import Settings, read_data
-from taipan.management.workers.place import WorkerPlace, faults, own_place, retiring, settings_at, wanted
+from taipan.management.workers.place import (
+    WorkerPlace,
+    faults,
+    forget_nats,
+    own_place,
+    retiring,
+    settings_at,
+    wanted,
+)
 from taipan.management.workers.restarts import FIRST, LONGEST, STABLE, Restarts
 
 LISTENERS = [
@@ -66,8 +74,10 @@ def test_the_cluster_of_the_configuration_stays() -> None:
 
 
 def test_which_workers_are_wanted(tmp_path: Path) -> None:
-    for name in ("worker-2", "worker-3", "worker-11", "worker-0", "worker-x", "nats"):
+    for name in ("worker-2", "worker-3", "worker-11", "worker-0", "worker-x", "worker-nats"):
         (tmp_path / name).mkdir()
+        (tmp_path / name / "lock").touch()
+    (tmp_path / "worker-4").mkdir()  # of another program
     found = settings(node={"data_dir": str(tmp_path), "workers": 2})
     assert (wanted(found), retiring(found)) == (2, [3, 11])
     assert wanted(settings(node={"workers": "auto"})) == min(processors(), 64)
@@ -98,6 +108,18 @@ def test_a_place_as_the_supervisor_gives_it(monkeypatch: pytest.MonkeyPatch) -> 
     place = WorkerPlace(number=2, count=4, nats_port=7, nats_password='"', retires=True)
     monkeypatch.setenv("TAIPAN_WORKER", place.as_text())
     assert own_place() == place
+
+
+def test_the_nats_server_of_workers_is_forgotten(tmp_path: Path) -> None:
+    """Also if a start was killed while it did so; directories of other programs stay."""
+    for name in ("worker-nats", "worker-nats.old", "nats"):
+        (tmp_path / name / "jetstream").mkdir(parents=True)
+    forget_nats(str(tmp_path))
+    assert [each.name for each in tmp_path.iterdir()] == ["nats"]
+    forget_nats(str(tmp_path))
+    (tmp_path / "worker-nats").write_text("")
+    with pytest.raises(NotADirectoryError):
+        forget_nats(str(tmp_path))
 
 
 def test_when_a_process_starts_again() -> None:
