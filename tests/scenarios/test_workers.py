@@ -187,7 +187,7 @@ async def test_a_node_becomes_worker_1_and_a_node_again(tmp_path: Path) -> None:
 
         broker.workers = 1
         await broker.restart()
-        await until(lambda: not list(broker.data.glob("worker-*")), 60)
+        await until(lambda: not list(broker.data.glob("worker-[0-9]*")), 60)
         await broker.until_all_run(1)
         await publish(b"three")
         await broker.restart()
