@@ -65,7 +65,7 @@ from .transport.memory_guard import MemoryGuard
 from .version import product_version
 
 if TYPE_CHECKING:
-    from .cluster.nats import Nats
+    from .cluster.nats.interface import Nats
     from .cluster.nats_cluster import NatsCluster
 
 logger = logging.getLogger(__name__)
@@ -247,7 +247,7 @@ class Server:
         if nats is None:
             assert cluster is not None
             try:
-                from .cluster.nats_client import NatsClient, largest_packet
+                from .cluster.nats.client import NatsClient, largest_packet
             except ImportError as error:
                 raise ValueError(f"[cluster] requires the package nkeys ({error}): pip install nkeys") from error
             nats = NatsClient(cluster, self.settings.node.name, largest_packet(self.settings))

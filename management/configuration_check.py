@@ -43,7 +43,7 @@ def faults(settings: Settings) -> list[str]:
 def _cluster_faults(cluster: ClusterSettings) -> list[str]:
     """Check the files for credentials and TLS as a start does."""
     try:
-        from taipan.broker.cluster.nats_connection import file_faults  # imported here: only [cluster] needs nkeys
+        from taipan.broker.cluster.nats.connection import file_faults  # imported here: only [cluster] needs nkeys
     except ImportError as error:
         return [f"[cluster]: {error}: pip install nkeys"]
     return [one_line(str(each)) for each in file_faults(cluster)]

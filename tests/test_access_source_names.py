@@ -36,11 +36,14 @@ EXCEPTIONS: Final = (
         management/management_server.py management/configuration/settings.py ruleengine/params.py
         taipan/keywords.py""",
     ),
-    (WORD, "jwt", "broker/cluster/nats_connection.py broker/observability/masking.py"),
+    (WORD, "jwt", "broker/cluster/nats/connection.py broker/observability/masking.py"),
     (
         WORD,
         "stored",
-        "broker/cluster/link_receiver.py broker/cluster/ownership.py broker/mqtt/message.py ruleengine/rules/rule.py",
+        (
+            "broker/cluster/links/link_receiver.py broker/cluster/moving/ownership.py broker/mqtt/message.py"
+            " ruleengine/rules/rule.py"
+        ),
     ),
     (
         WORD,

@@ -63,17 +63,42 @@ PARTS = (
         "broker.channel",
         "access core extensions loop mqtt observability persistence routing session settings",
     ),
+    Part("cluster-wire", "broker.cluster.wire broker.cluster.tasks", "log mqtt observability"),
+    Part("cluster-nats", "broker.cluster.nats", "cluster-wire core loop settings"),
+    Part(
+        "cluster-members",
+        "broker.cluster.calls broker.cluster.context broker.cluster.members",
+        "channel cluster-nats cluster-wire core loop observability persistence settings",
+    ),
+    Part(
+        "cluster-links",
+        "broker.cluster.links",
+        "channel cluster-members cluster-nats cluster-wire core log loop mqtt observability persistence routing session"
+        " settings",
+    ),
+    Part(
+        "cluster-shared",
+        "broker.cluster.shared",
+        "cluster-members cluster-nats cluster-wire core log mqtt observability persistence session settings store",
+    ),
+    Part(
+        "cluster-moving",
+        "broker.cluster.moving",
+        "channel cluster-links cluster-members cluster-nats cluster-wire core log loop mqtt observability persistence"
+        " routing session settings store",
+    ),
     Part(
         "cluster",
         "broker.cluster",
-        "access channel core extensions log loop mqtt observability persistence routing session settings store version",
+        "access channel cluster-links cluster-members cluster-moving cluster-nats cluster-shared cluster-wire core"
+        " extensions log loop mqtt observability persistence routing session settings store version",
     ),
     Part("transport", "broker.transport", "channel core gateways loop mqtt persistence session settings"),
     Part(
         "server",
         "broker.server broker.node_gauges broker.store_alarms",
-        "access channel cluster core extensions loop mqtt observability persistence session settings store transport"
-        " version",
+        "access channel cluster cluster-members cluster-nats core extensions loop mqtt observability persistence"
+        " session settings store transport version",
     ),
     Part("records", "ruleengine.records"),
     Part("settings-of-sinks", "ruleengine.sinks.opentsdb.settings", "settings"),
@@ -149,8 +174,8 @@ PARTS = (
         "management.assembly management.certificate_expiry management.commands management.configuration_check"
         " management.early_signals management.log_lines management.management_server management.node"
         " management.secret_line management.start management.systemd_notify management.workers",
-        "access api cluster compiled configuration core ctl dashboard data_dir history http loop migrate observability"
-        " operations sources"
+        "access api cluster cluster-nats compiled configuration core ctl dashboard data_dir history http loop migrate"
+        " observability operations sources"
         " rules server session settings transport version web-hook",
     ),
     Part(

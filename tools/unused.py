@@ -21,7 +21,12 @@ COUNTERS = ["packets_*", "messages_*", "client_auth_*", "client_acl_*", "bytes_*
 """Names of counters: adding to them is not a use, and ``Metrics.snapshot`` reads them all."""
 PUBLIC = "taipan/"
 """Names for other programs; what they call is used."""
-ANSWERS = ("management/", "ruleengine/records.py", "broker/cluster/wire.py", "broker/cluster/session_transfer.py")
+ANSWERS = (
+    "management/",
+    "ruleengine/records.py",
+    "broker/cluster/wire.py",
+    "broker/cluster/moving/session_transfer.py",
+)
 EXCUSED = {
     "broker/access/jwt/keys.py": ("named in a type that is given as text", "AllowedPublicKeys"),
     "broker/mqtt/reason_codes.py": (

@@ -9,7 +9,7 @@ import msgspec
 
 from ..core.cluster import CallFailed, Handler, NodeUnreachable
 from .context import ClusterContext
-from .nats import NoAnswer, NoResponders, Unavailable
+from .nats.interface import NoAnswer, NoResponders, Unavailable
 from .tasks import Tasks
 from .wire import MALFORMED, OVERHEAD, UNREADABLE, Header, Reply, Request
 

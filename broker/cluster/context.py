@@ -1,6 +1,7 @@
 """ClusterContext: the objects that all parts of the cluster share. ``server`` creates it."""
 
 from random import Random
+from typing import Final
 
 from ..channel.context import ChannelContext
 from ..config import BrokerSettings, ClusterSettings
@@ -8,10 +9,12 @@ from ..core.broker import Broker
 from ..loop.clock import Clock
 from ..observability.alarms import RaisedAlarms
 from ..persistence.tables import Tables
-from .member_nats import MemberNats
-from .nats import Nats
-from .session_transfer import PIECE_MESSAGES
+from .members.member_nats import MemberNats
+from .nats.interface import Nats
 from .wire import MALFORMED, Refusals, Wire, node_key
+
+PIECE_MESSAGES: Final = 256
+"""Queued messages of a session that moves, sent to another node at once."""
 
 
 class ClusterContext:

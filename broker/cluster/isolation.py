@@ -10,8 +10,8 @@ from ..channel.closing import disconnect
 from ..core.outcome import Outcome
 from ..mqtt import reason_codes
 from .context import ClusterContext
-from .members import Members
-from .routes import ClusterRoutes
+from .links.routes import ClusterRoutes
+from .members.members import Members
 
 logger = logging.getLogger(__name__)
 

@@ -14,22 +14,22 @@ from ..session.limits import Limits
 from ..session.session import Session
 from ..store.restored import ZoneOf
 from .calls import Calls
-from .connected import Connected
 from .context import ClusterContext
-from .evacuation import NodeEvacuation
-from .handover import Handover
 from .isolation import Isolation
-from .known_routes import KnownRoutes
-from .link import LISTENER, Links, link_limits
-from .link_receiver import LinkReceiver
-from .members import Members
-from .nats import NoAnswer, Unavailable
-from .ownership import Ownership
-from .retained import ClusterRetained
-from .routes import ClusterRoutes
-from .rows import Rows
-from .shared_groups import ClusterSharedGroups
-from .turns import Turns
+from .links.known_routes import KnownRoutes
+from .links.link import LISTENER, Links, link_limits
+from .links.link_receiver import LinkReceiver
+from .links.routes import ClusterRoutes
+from .links.shared_groups import ClusterSharedGroups
+from .members.members import Members
+from .moving.connected import Connected
+from .moving.evacuation import NodeEvacuation
+from .moving.handover import Handover
+from .moving.ownership import Ownership
+from .moving.turns import Turns
+from .nats.interface import NoAnswer, Unavailable
+from .shared.retained import ClusterRetained
+from .shared.rows import Rows
 from .wills import RefusalOf, Wills
 
 logger = logging.getLogger(__name__)

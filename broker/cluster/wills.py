@@ -26,15 +26,25 @@ from ..persistence.log import records
 from ..persistence.record_mapping import body_of
 from ..session.session import Session
 from .context import ClusterContext
-from .members import Members
-from .nats import MAX_PAYLOAD, BucketEntry, NoAnswer, TooLarge, Unavailable, Unknown, Watch, WrongRevision, fits
-from .peer import Peer
-from .session_transfer import SessionReceiver
+from .members.members import Members
+from .members.peer import Peer
+from .moving.session_transfer import SessionReceiver
+from .nats.interface import (
+    MAX_PAYLOAD,
+    BucketEntry,
+    NoAnswer,
+    TooLarge,
+    Unavailable,
+    Unknown,
+    Watch,
+    WrongRevision,
+    fits,
+)
 from .tasks import Tasks
 from .wire import MALFORMED, Header, WillRecord, thing_key, valid_body, valid_time
 
 if TYPE_CHECKING:
-    from .ownership import Ownership
+    from .moving.ownership import Ownership
 
 logger = logging.getLogger(__name__)
 

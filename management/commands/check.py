@@ -66,8 +66,8 @@ def _connect_to_nats(settings: BrokerSettings, cluster: ClusterSettings) -> str:
     """Return the answers of the NATS servers of ``[cluster]`` in one line. Raises ConfigError."""
     # Imported here, because a node without a cluster needs no NATS client.
     try:
-        from taipan.broker.cluster.nats import NatsRefused
-        from taipan.broker.cluster.nats_client import NatsClient, largest_packet
+        from taipan.broker.cluster.nats.client import NatsClient, largest_packet
+        from taipan.broker.cluster.nats.interface import NatsRefused
     except ImportError as error:
         raise ConfigError(f"[cluster]: {error}: pip install nkeys") from None
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from taipan.broker.access.random_secret import generate
-from taipan.broker.cluster.nats_client import largest_packet
+from taipan.broker.cluster.nats.client import largest_packet
 
 from .. import early_signals
 from ..configuration.config import Settings

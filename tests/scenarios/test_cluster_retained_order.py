@@ -11,8 +11,8 @@ import pytest
 
 from taipan.broker.channel import undecided
 from taipan.broker.cluster import retained
-from taipan.broker.cluster.bucket_life import RECORD
-from taipan.broker.cluster.retained import BUCKET
+from taipan.broker.cluster.shared.bucket_life import RECORD
+from taipan.broker.cluster.shared.retained import BUCKET
 from taipan.broker.cluster.wire import thing_key
 from taipan.broker.core.cluster import RUNNING
 from taipan.broker.mqtt.constants import MESSAGE_EXPIRY_INTERVAL, PUBACK, PUBREC

@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode
 import aiohttp
 import msgspec
 
-from taipan.broker.cluster.nats import Nats
+from taipan.broker.cluster.nats.interface import Nats
 from taipan.broker.core.cluster import Cluster
 from taipan.management.configuration.settings import DashboardSettings, HistorySettings, ManagementSettings
 from taipan.management.management_server import NONE, ManagementServer

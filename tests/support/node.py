@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from taipan.broker.cluster.nats import Nats
+from taipan.broker.cluster.nats.interface import Nats
 from taipan.broker.config import BrokerSettings, ListenerSettings, ZoneSettings
 from taipan.broker.loop.clock import Clock
 from taipan.broker.mqtt.constants import SESSION_EXPIRY_INTERVAL

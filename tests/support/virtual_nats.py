@@ -1,7 +1,7 @@
 """VirtualNats: NATS inside a test, on any event loop: core messages, JetStream buckets, and everything that goes wrong.
 
 hub = VirtualNats(Random(1), servers=3)
-nats = hub.client("a")             # ``taipan.broker.cluster.nats.Nats`` of one node
+nats = hub.client("a")             # ``taipan.broker.cluster.nats.interface.Nats`` of one node
 hub.delay = (0.0, 0.02)            # seconds, of each message, drawn for each
 hub.drop = hub.repeat = hub.disorder = 0.01   # of core messages
 hub.partition({"a"}, {"b", "c"})   # the first side that has a quorum of servers keeps the buckets
@@ -20,7 +20,7 @@ from functools import partial
 from random import Random
 from typing import Final, NamedTuple
 
-from taipan.broker.cluster.nats import (
+from taipan.broker.cluster.nats.interface import (
     BUCKETS,
     NEVER_THERE,
     BucketEntry,
@@ -413,7 +413,7 @@ class VirtualNats:
 
 
 class VirtualWatch:
-    """``taipan.broker.cluster.nats.Watch``."""
+    """``taipan.broker.cluster.nats.interface.Watch``."""
 
     def __init__(
         self,
@@ -480,7 +480,7 @@ class VirtualWatch:
 
 
 class VirtualNatsClient:
-    """``taipan.broker.cluster.nats.Nats`` of one node."""
+    """``taipan.broker.cluster.nats.interface.Nats`` of one node."""
 
     def __init__(self, hub: VirtualNats, name: str, label: str) -> None:
         self.hub = hub

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from taipan.broker.channel.channel import ListenerFacts
-from taipan.broker.cluster.nats import NatsRefused
+from taipan.broker.cluster.nats.interface import NatsRefused
 from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.config import BrokerSettings, ZoneSettings
 from taipan.broker.loop.clock import Clock

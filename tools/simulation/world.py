@@ -7,11 +7,11 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
-from taipan.broker.cluster.members import BUCKET as MEMBERS
-from taipan.broker.cluster.nats import NatsRefused
+from taipan.broker.cluster.context import PIECE_MESSAGES
+from taipan.broker.cluster.members.members import BUCKET as MEMBERS
+from taipan.broker.cluster.moving.ownership import BUCKET
+from taipan.broker.cluster.nats.interface import NatsRefused
 from taipan.broker.cluster.nats_cluster import NatsCluster
-from taipan.broker.cluster.ownership import BUCKET
-from taipan.broker.cluster.session_transfer import PIECE_MESSAGES
 from taipan.broker.cluster.wire import Owned, node_key
 from taipan.broker.core.cluster import RUNNING, ChangeRefused
 from taipan.broker.persistence.tables import NotAgreed

@@ -9,11 +9,11 @@ import pytest
 import pytest_asyncio
 
 from taipan.broker.cluster import evacuation
-from taipan.broker.cluster.evacuation import ALARM, CAN, GRACE, TAKE, NodeEvacuation
-from taipan.broker.cluster.handover import Handover
+from taipan.broker.cluster.moving.evacuation import ALARM, CAN, GRACE, TAKE, NodeEvacuation
+from taipan.broker.cluster.moving.handover import Handover
+from taipan.broker.cluster.moving.outgoing import Outgoing
+from taipan.broker.cluster.moving.session_transfer import BUSY, Prepare, Prepared
 from taipan.broker.cluster.nats_cluster import NatsCluster
-from taipan.broker.cluster.outgoing import Outgoing
-from taipan.broker.cluster.session_transfer import BUSY, Prepare, Prepared
 from taipan.broker.core.cluster import STOPPED, ChangeRefused
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.packets import Will

@@ -11,9 +11,9 @@ import pytest
 import pytest_asyncio
 
 from taipan.broker.cluster import handover
+from taipan.broker.cluster.moving.outgoing import FETCH, PREPARE, Outgoing
+from taipan.broker.cluster.moving.session_transfer import NOT_OURS, Prepared
 from taipan.broker.cluster.nats_cluster import NatsCluster
-from taipan.broker.cluster.outgoing import FETCH, PREPARE, Outgoing
-from taipan.broker.cluster.session_transfer import NOT_OURS, Prepared
 from taipan.broker.core.cluster import STOPPED
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.packets import Connect, TopicFilter, Will

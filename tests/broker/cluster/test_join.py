@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from taipan.broker.cluster.moving.ownership import BUCKET
 from taipan.broker.cluster.nats_cluster import NatsCluster
-from taipan.broker.cluster.ownership import BUCKET
 from taipan.broker.core.cluster import ChangeRefused
 from taipan.broker.mqtt.packets import Will
 from tests.support.patience import patience

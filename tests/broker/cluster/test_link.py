@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from taipan.broker.cluster import known_routes, link_receiver
-from taipan.broker.cluster.link import HELLO, PREFIX, Link
-from taipan.broker.cluster.link_receiver import MARK, LinkReceiver
-from taipan.broker.cluster.link_writer import WINDOW
+from taipan.broker.cluster.links.link import HELLO, PREFIX, Link
+from taipan.broker.cluster.links.link_receiver import MARK, LinkReceiver
+from taipan.broker.cluster.links.link_writer import WINDOW
 from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.cluster.wire import Frame, LinkAck, MessageRecord, RunRecord
 from taipan.broker.core.cluster import STOPPED, CallFailed

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from taipan.broker.cluster.link_writer import COLLECT_FOR, FRAME_BYTES, MANY, LinkWriter
+from taipan.broker.cluster.links.link_writer import COLLECT_FOR, FRAME_BYTES, MANY, LinkWriter
 from taipan.broker.config import BrokerSettings, ZoneSettings
 from taipan.broker.core.broker import Broker
 from taipan.broker.core.hooks import Hooks

@@ -12,11 +12,11 @@ import msgspec
 import pytest
 
 from taipan.broker.cluster import calls as calls_module
-from taipan.broker.cluster.members import BUCKET, NameTaken
-from taipan.broker.cluster.nats import NatsRefused, Unknown, WrongRevision
+from taipan.broker.cluster.members.members import BUCKET, NameTaken
+from taipan.broker.cluster.members.peer import Peer
+from taipan.broker.cluster.moving.session_transfer import Offer
+from taipan.broker.cluster.nats.interface import NatsRefused, Unknown, WrongRevision
 from taipan.broker.cluster.nats_cluster import NatsCluster
-from taipan.broker.cluster.peer import Peer
-from taipan.broker.cluster.session_transfer import Offer
 from taipan.broker.cluster.wire import MemberRecord, Refusals, Reply, Request, Wire, node_key
 from taipan.broker.core.cluster import RUNNING, STOPPED, SUSPECT, CallFailed, ChangeRefused, NodeUnreachable
 from taipan.broker.observability.metrics import Reasons

@@ -14,7 +14,9 @@ from typing import Any
 import nkeys
 import pytest
 
-from taipan.broker.cluster.nats import (
+from taipan.broker.cluster.nats.client import NatsClient
+from taipan.broker.cluster.nats.connection import NatsConnection
+from taipan.broker.cluster.nats.interface import (
     BUCKETS,
     HEADROOM,
     NatsRefused,
@@ -24,8 +26,6 @@ from taipan.broker.cluster.nats import (
     Unknown,
     WrongRevision,
 )
-from taipan.broker.cluster.nats_client import NatsClient
-from taipan.broker.cluster.nats_connection import NatsConnection
 from taipan.broker.config import ClusterSettings
 from tests.support.patience import patience
 
@@ -301,7 +301,7 @@ async def test_no_quorum_at_the_start_is_said_once_and_nobody_waits_for_it(
             pass
         with monkeypatch.context() as patch:
             # A start that waits for the whole time ends after the test is to have ended.
-            patch.setattr("taipan.broker.cluster.nats_client.STARTING", 600.0)
+            patch.setattr("taipan.broker.cluster.nats.client.STARTING", 600.0)
             silenced(patch, NO_LEADER)
             with pytest.raises(NatsRefused, match=NO_QUORUM):
                 await NatsClient(ClusterSettings(servers=servers.urls), "b", LARGEST).probe()
@@ -335,8 +335,8 @@ async def test_servers_that_are_silent_for_long_have_no_quorum(monkeypatch: pyte
     """They are silent while they elect a leader."""
     async with NatsServers() as servers:
         silenced(monkeypatch, None)
-        monkeypatch.setattr("taipan.broker.cluster.nats_api.ELECTION", 0.3)
-        monkeypatch.setattr("taipan.broker.cluster.nats_client.STARTING", 600.0)
+        monkeypatch.setattr("taipan.broker.cluster.nats.api.ELECTION", 0.3)
+        monkeypatch.setattr("taipan.broker.cluster.nats.client.STARTING", 600.0)
         with pytest.raises(NatsRefused, match=NO_QUORUM):
             await NatsClient(ClusterSettings(servers=servers.urls), "b", LARGEST).probe()
         async with client(servers.urls) as a:
@@ -346,7 +346,7 @@ async def test_servers_that_are_silent_for_long_have_no_quorum(monkeypatch: pyte
 async def test_why_a_bucket_is_not_followed_is_said_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("taipan.broker.cluster.nats_watch._AFTER_A_FAILURE", 0.01)
+    monkeypatch.setattr("taipan.broker.cluster.nats.watch._AFTER_A_FAILURE", 0.01)
     async with NatsServers() as servers, client(servers.urls) as a:
         with monkeypatch.context() as patch:
             silenced(patch, b'{"error": {"code": 400, "err_code": 10026, "description": "maximum consumers"}}')
@@ -628,7 +628,7 @@ async def test_deletions_do_not_stay_for_ever(monkeypatch: pytest.MonkeyPatch) -
             await a.write("sessions", "k0", b"2", 0, "n4")
             await a.write("sessions", "k1", b"2", 0, "n5")
             assert await keys(a) == 3
-        monkeypatch.setattr("taipan.broker.cluster.nats_buckets.DELETIONS_KEPT", 2.0)
+        monkeypatch.setattr("taipan.broker.cluster.nats.buckets.DELETIONS_KEPT", 2.0)
         async with client(servers.urls) as a:
             told = Told(a, "sessions")  # another node sees what the first one left
             await until(lambda: bool(told.current))
@@ -650,7 +650,7 @@ async def test_a_watch_that_was_away_for_long_begins_anew(monkeypatch: pytest.Mo
         a.on_lost.append(lost.append)
         await a.write("rows", "k", b"1", 0, "n")
         await told.until(("k", b"1"))
-        monkeypatch.setattr("taipan.broker.cluster.nats_buckets.DELETIONS_KEPT", 0.0)
+        monkeypatch.setattr("taipan.broker.cluster.nats.buckets.DELETIONS_KEPT", 0.0)
         await servers[0].kill()
         await servers[0].start()
         await until(lambda: len(told.entries) == 2)

@@ -7,8 +7,8 @@ from random import Random
 import pytest
 import pytest_asyncio
 
-from taipan.broker.cluster.nats import NEVER_THERE, BucketEntry, Nats, NoAnswer, NoResponders, WrongRevision
-from taipan.broker.cluster.nats_client import NatsClient
+from taipan.broker.cluster.nats.client import NatsClient
+from taipan.broker.cluster.nats.interface import NEVER_THERE, BucketEntry, Nats, NoAnswer, NoResponders, WrongRevision
 from taipan.broker.config import ClusterSettings
 from tests.support.patience import patience
 

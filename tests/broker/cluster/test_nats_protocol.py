@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from taipan.broker.cluster.nats_protocol import Msg, NatsProtocol, header_lines, headers_of, published
+from taipan.broker.cluster.nats.protocol import Msg, NatsProtocol, header_lines, headers_of, published
 
 
 class Told:

@@ -11,15 +11,16 @@ import msgspec
 import pytest
 
 from taipan.broker.cluster import nats_cluster, outgoing
-from taipan.broker.cluster.handover import Handover
-from taipan.broker.cluster.incoming import ADOPTED, FETCHING, HandoverRow, Incoming
-from taipan.broker.cluster.members import BUCKET as MEMBERS
-from taipan.broker.cluster.members import Members
-from taipan.broker.cluster.nats import BucketEntry, Unavailable, Unknown, WrongRevision
+from taipan.broker.cluster.context import PIECE_MESSAGES
+from taipan.broker.cluster.members.members import BUCKET as MEMBERS
+from taipan.broker.cluster.members.members import Members
+from taipan.broker.cluster.moving.handover import Handover
+from taipan.broker.cluster.moving.incoming import ADOPTED, FETCHING, HandoverRow, Incoming
+from taipan.broker.cluster.moving.outgoing import CANCEL, PREPARE, Leaving
+from taipan.broker.cluster.moving.ownership import BUCKET, RETRY, Ownership
+from taipan.broker.cluster.moving.session_transfer import BUSY, Done, Fetch, Piece, Prepare, Prepared
+from taipan.broker.cluster.nats.interface import BucketEntry, Unavailable, Unknown, WrongRevision
 from taipan.broker.cluster.nats_cluster import NatsCluster
-from taipan.broker.cluster.outgoing import CANCEL, PREPARE, Leaving
-from taipan.broker.cluster.ownership import BUCKET, RETRY, Ownership
-from taipan.broker.cluster.session_transfer import BUSY, PIECE_MESSAGES, Done, Fetch, Piece, Prepare, Prepared
 from taipan.broker.cluster.wire import Owned, thing_key
 from taipan.broker.core.cluster import STOPPED, CallFailed
 from taipan.broker.mqtt import constants as c

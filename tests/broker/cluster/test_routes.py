@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from taipan.broker.cluster import nats_cluster
-from taipan.broker.cluster.nats import BucketEntry, NoAnswer, Unknown, Watch, WrongRevision
+from taipan.broker.cluster.links.routes import BUCKET
+from taipan.broker.cluster.nats.interface import BucketEntry, NoAnswer, Unknown, Watch, WrongRevision
 from taipan.broker.cluster.nats_cluster import NatsCluster
-from taipan.broker.cluster.routes import BUCKET
 from taipan.broker.cluster.wire import NodeRoute, node_key, thing_key
 from taipan.broker.core.cluster import STOPPED
 from taipan.broker.mqtt.message import Message

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from taipan.broker.cluster.links.shared_groups import MAX_HOPS, GroupShares, Share
 from taipan.broker.cluster.nats_cluster import NatsCluster
-from taipan.broker.cluster.shared_groups import MAX_HOPS, GroupShares, Share
 from taipan.broker.cluster.wire import node_key
 from taipan.broker.mqtt.message import Message
 from taipan.broker.routing.shared import SharedGroup

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from taipan.broker.cluster.handover import Handover
-from taipan.broker.cluster.incoming import FINISHED
-from taipan.broker.cluster.nats import BucketEntry, Watch
-from taipan.broker.cluster.outgoing import DONE, FETCH, Outgoing
-from taipan.broker.cluster.session_transfer import BUSY, Fetch, Piece, Prepare, Prepared
-from taipan.broker.cluster.turns import KEPT, Mark, Turn
+from taipan.broker.cluster.moving.handover import Handover
+from taipan.broker.cluster.moving.incoming import FINISHED
+from taipan.broker.cluster.moving.outgoing import DONE, FETCH, Outgoing
+from taipan.broker.cluster.moving.session_transfer import BUSY, Fetch, Piece, Prepare, Prepared
+from taipan.broker.cluster.moving.turns import KEPT, Mark, Turn
+from taipan.broker.cluster.nats.interface import BucketEntry, Watch
 from taipan.broker.cluster.wire import MessageRecord, Owned, thing_key
 from taipan.broker.core.cluster import RUNNING, STOPPED, CallFailed
 from taipan.broker.mqtt import constants as c

@@ -1,4 +1,4 @@
-"""VirtualNats behaves as ``broker.cluster.nats`` says, and its faults are the ones that NATS has."""
+"""VirtualNats behaves as ``broker.cluster.nats.interface`` says, and its faults are the ones that NATS has."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,7 +7,14 @@ from random import Random
 import pytest
 import pytest_asyncio
 
-from taipan.broker.cluster.nats import BucketEntry, NoAnswer, NoResponders, Unavailable, Unknown, WrongRevision
+from taipan.broker.cluster.nats.interface import (
+    BucketEntry,
+    NoAnswer,
+    NoResponders,
+    Unavailable,
+    Unknown,
+    WrongRevision,
+)
 from tests.support.patience import patience
 
 from ...support.virtual_nats import VirtualNats, VirtualNatsClient

@@ -4,9 +4,9 @@ from random import Random
 
 import pytest
 
-from taipan.broker.cluster.bucket_life import RECORD
 from taipan.broker.cluster.nats_cluster import NatsCluster
-from taipan.broker.cluster.retained import BUCKET, ClusterRetained
+from taipan.broker.cluster.shared.bucket_life import RECORD
+from taipan.broker.cluster.shared.retained import BUCKET, ClusterRetained
 from tests.support.cluster_nodes import ClusterNodes, cluster_nodes
 from tools.soak.commands import Commands
 

@@ -1,0 +1,83 @@
+"""MemberNats: NATS for the parts of the cluster. A node that is not a member behaves as if it had no connection: it
+asks no node, and changes nothing in the buckets. Its watches continue."""
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from ..nats.interface import BucketEntry, Nats, Unavailable, Watch
+
+_LEAST: Final = 0.05
+"""Minimum seconds for a write, however long it waited for permission."""
+
+
+async def _always(timeout: float) -> float:
+    return timeout
+
+
+class MemberNats:
+    """Implements ``nats.interface.Nats`` over ``raw``. ``outside``: why this node is not a member; empty: it is one, or
+    that is not known. ``certain``: called before each write with its timeout, returns the rest of it; raises
+    Unavailable if this node may not be a member. ``members`` sets the former, ``membership_check`` the latter."""
+
+    def __init__(self, raw: Nats) -> None:
+        self.raw = raw
+        self.outside = ""
+        self.certain: Callable[[float], Awaitable[float]] = _always
+        self.on_connected = raw.on_connected
+        self.on_disconnected = raw.on_disconnected
+        self.on_lost = raw.on_lost
+
+    @property
+    def connected(self) -> bool:
+        return self.raw.connected and not self.outside
+
+    @property
+    def max_payload(self) -> int:
+        return self.raw.max_payload
+
+    @property
+    def quorum(self) -> bool:
+        return self.raw.quorum and not self.outside
+
+    def check(self) -> None:
+        """:raises Unavailable: this node is not a member."""
+        if self.outside:
+            raise Unavailable(self.outside)
+
+    async def start(self) -> None:
+        await self.raw.start()
+
+    async def stop(self) -> None:
+        await self.raw.stop()
+
+    def publish(self, subject: str, data: bytes) -> None:
+        if not self.outside:
+            self.raw.publish(subject, data)
+
+    def subscribe(self, subject: str, handler: Callable[[bytes, str], None]) -> None:
+        self.raw.subscribe(subject, handler)
+
+    async def request(self, subject: str, data: bytes, timeout: float) -> bytes:
+        self.check()
+        return await self.raw.request(subject, data, timeout)
+
+    async def write(
+        self,
+        bucket: str,
+        key: str,
+        value: bytes | None,
+        revision: int | None,
+        nonce: str,
+        timeout: float = 5.0,
+        about: bytes = b"",
+    ) -> int:
+        left = await self.certain(timeout)
+        self.check()
+        return await self.raw.write(bucket, key, value, revision, nonce, max(left, _LEAST), about)
+
+    async def read(self, bucket: str, key: str) -> BucketEntry | None:
+        self.check()
+        return await self.raw.read(bucket, key)
+
+    def watch(self, bucket: str, on_entry: Callable[[BucketEntry], None], on_current: Callable[[], None]) -> Watch:
+        return self.raw.watch(bucket, on_entry, on_current)

@@ -1,0 +1,898 @@
+"""Ownership: which node has the session of a Client Identifier. Bucket ``sessions`` has a key for each session that
+outlives its connection; beginning, moving and ending one is a compare-and-set on its key.
+
+An unanswered write may be applied later. It is sent again with the same nonce until there is an answer. If there is
+none in time, ``_settle`` reads the key from the leader and writes it once more, so that the late write finds another
+revision. Until then, a table records the node that had the session, so that a restart does not change it. The same
+applies to a session that another node has asked for, until it is certain which node has it: after a restart of this
+node, the other node may still write.
+
+A session may begin again or move on, and then end, while a node is away. That node would mistake its own copy for the
+session if it found no key. Therefore the key stays, without a node, until the nodes that it names have seen it.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Final, NamedTuple
+
+import msgspec
+
+from ...channel.identity import SESSION_OWNER
+from ...core.cluster import CallFailed, NodeUnreachable
+from ...core.outcome import CLIENT_GONE, STORE_TROUBLE, Outcome
+from ...mqtt import reason_codes
+from ...mqtt.constants import NEVER_EXPIRES
+from ...session.client_info import ClientInfo
+from ...session.session import Session
+from ..context import ClusterContext
+from ..members.members import Members
+from ..members.peer import Peer
+from ..nats.interface import BucketEntry, NoAnswer, Unavailable, Unknown, Watch, WrongRevision
+from ..tasks import Tasks
+from ..wire import MALFORMED, Header, Owned, thing_key
+from .connected import Connected
+from .handover import Handover
+from .session_transfer import BUSY, DISCARDED, GONE, OF_ANOTHER, READY, MovedSession, Prepared
+
+logger = logging.getLogger(__name__)
+
+BUCKET: Final = "sessions"
+TABLE: Final = "session_keys_unanswered"
+TABLE_ENDED: Final = "session_keys_ended"
+RETRY: Final = 1.0
+_ANSWER: Final = 5.0
+"""Seconds for the answer to a write for which no client waits."""
+SERVE_LOCAL: Final = "serve_local"
+_TIMEOUT: Final = "cluster.takeover_timeout"
+_PAUSE: Final = 0.02
+"""Seconds between two questions to a node that is busy with the session."""
+_PAUSE_UNREACHABLE: Final = 0.25
+_SETTLED_AT_A_TIME: Final = 200
+
+
+class NotStored(Exception):
+    """The disk has not confirmed a change."""
+
+
+class Ended(msgspec.Struct, array_like=True, frozen=True):
+    """Row of table ``session_keys_ended``: this node's copy of a session has ended, because the session has ended
+    according to its key with this revision. While the key stays so, any session of that client on this node has begun
+    since."""
+
+    revision: int
+
+
+class SessionPlace(NamedTuple):
+    """The node that has a session. ``node``: empty if no node has it. ``revision``: of the bucket when this was
+    written; it only grows. ``earlier``: as in ``wire.Owned``."""
+
+    node: str
+    uid: str
+    revision: int
+    earlier: dict[str, bool] | None = None
+
+
+class Ownership:
+    """Which node has which session; ``claim`` brings a CONNECT to its session.
+
+    ``step`` is called with the name of each step of a claim that another node takes part in.
+    """
+
+    def __init__(self, context: ClusterContext, members: Members, handover: Handover, connected: Connected) -> None:
+        self._context = context
+        self._nats = context.nats
+        self._members = members
+        self._handover = handover
+        self._connected = connected
+        self._reader = context.wire.reader(Owned)
+        self._watch: Watch | None = None
+        self._current = asyncio.Event()
+        # By ``thing_key`` of the client ID.
+        self._places: dict[str, SessionPlace] = {}
+        # The keys of this node's sessions, with the client IDs.
+        self._ours: dict[str, str] = {}
+        # The keys of sessions that no node has, with the client IDs: nodes that were away may still have copies.
+        self._over: dict[str, str] = {}
+        # Names and uids of nodes, each once.
+        self._texts: dict[str, str] = {}
+        # Locks by client ID, with the number of tasks that use or wait for each.
+        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
+        # Clients whose key must be checked: the session has ended, or begun without a key, or a write was not answered.
+        self._to_settle: dict[str, None] = {}
+        # For each client whose key was taken from another node and whose session has not begun: whether it still waits.
+        self._beginning: dict[str, Callable[[], bool]] = {}
+        # After an unanswered write: which node had the session, to restore the key if that write was applied. If
+        # another node has asked for a session: that this node has it.
+        self._unanswered = context.tables.open(TABLE, Owned)
+        self._ended = context.tables.open(TABLE_ENDED, Ended)
+        # Sessions whose end is not on disk, because the disk has an error: the key stays until it is.
+        self._not_stored: set[str] = set()
+        self._tasks = Tasks()
+        self._retry: asyncio.TimerHandle | None = None
+        self._stopped = False
+        self.step: Callable[[str], None] = lambda name: None
+        handover.ownership = self
+
+    # -------------------------------------------------------------- start, stop
+
+    async def start(self) -> None:
+        """Read which node has each session, and write the keys of this node's sessions, when these are restored."""
+        self._nats.on_connected.append(self._pump)
+        self._nats.on_lost.append(self._lost)
+        self._members.on_joined.append(self._pump)
+        self._members.on_removed.append(self._removed)
+        self._to_settle.update((client_id, None) for client_id, _ in self._unanswered.items())
+        self._watch = self._nats.watch(BUCKET, self._entry, self._is_current)
+        if not self._nats.quorum:
+            return
+        try:
+            async with asyncio.timeout(self._context.settings.takeover_timeout):
+                await self._current.wait()
+        except TimeoutError:
+            logger.warning("cluster_sessions_unknown setting=cluster.takeover_timeout")
+
+    async def stop(self) -> None:
+        self._stopped = True
+        if self._watch is not None:
+            self._watch.stop()
+        if self._retry is not None:
+            self._retry.cancel()
+        await self._tasks.stop()
+
+    # -------------------------------------------------------------- the bucket
+
+    def _entry(self, entry: BucketEntry) -> None:
+        if self._is_old(entry.key, entry.revision):
+            return
+        found = self._read(entry)
+        if found is not None:
+            header, owned = found
+            self._note(entry.key, owned, entry.revision)
+            if self.has(owned.client_id):
+                if header.node != self._context.node:
+                    self._handover.returned(owned.client_id)
+                elif owned.client_id not in self._context.broker.sessions and owned.client_id not in self._locks:
+                    # It was taken by an earlier life of this node.
+                    asyncio.get_running_loop().call_later(RETRY, self._look_at, owned.client_id)
+            return
+        if entry.value is None:
+            self._places.pop(entry.key, None)
+            self._over_no_more(entry.key)
+            client_id = self._ours.pop(entry.key, None)
+            if client_id is not None:
+                self.settle_soon(client_id)
+            return
+        # The value is not readable: the node that has the session writes it again.
+        known = self._places.get(entry.key)
+        if entry.key in self._ours:
+            self.settle_soon(self._ours[entry.key])
+        elif known is None or not known.node:
+            self._places[entry.key] = SessionPlace("", "", entry.revision)
+
+    def _read(self, entry: BucketEntry) -> tuple[Header, Owned] | None:
+        """Return the header and the value of an entry."""
+        found = None if entry.value is None else self._reader.value(entry.value)
+        if found is not None and thing_key(found[1].client_id) != entry.key:
+            self._context.refusals.add(MALFORMED, found[0].node, "-")
+            return None
+        return found
+
+    def _is_old(self, key: str, revision: int) -> bool:
+        """Return whether the bucket has reported a later value of this key. If the first answers of a write were lost,
+        the key may have changed in the meantime."""
+        known = self._places.get(key)
+        return known is not None and revision < known.revision
+
+    def _note(self, key: str, owned: Owned, revision: int) -> None:
+        """Note the value of a key in the bucket."""
+        if self._is_old(key, revision):
+            return
+        client_id = owned.client_id
+        place = SessionPlace(self._text(owned.node), self._text(owned.uid), revision, owned.earlier or None)
+        before = self._places.get(key)
+        self._places[key] = place
+        if self.is_ours(place):
+            self._over_no_more(key)
+            self._ours[key] = client_id
+            wanted = [node for node, wanted in owned.earlier.items() if wanted and not owned.clean_start]
+            self._handover.went_on_without(client_id, wanted)
+            return
+        self._ours.pop(key, None)
+        self._handover.went_on_without(client_id, [])
+        node = self._context.node
+        session = self._context.broker.sessions.get(client_id)
+        if not place.node:
+            self._over[key] = client_id
+            if node in owned.earlier or (session is not None and session.persistent):
+                self.settle_soon(client_id)
+            return
+        self._over_no_more(key)
+        if session is not None and place.node != node:
+            unwanted = owned.clean_start or not owned.earlier.get(node, True)
+            anew = unwanted or node in owned.earlier
+            last_epoch = before.revision if before is not None and self.is_ours(before) else 0
+            self._handover.lost(session, place.node, revision, unwanted, anew, last_epoch)
+
+    def _over_no_more(self, key: str) -> None:
+        """Handle a change or deletion of a key whose session had ended."""
+        client_id = self._over.pop(key, None)
+        if client_id is not None:
+            self._ended.remove(client_id)
+
+    def _text(self, text: str) -> str:
+        return self._texts.setdefault(text, text)
+
+    def _is_current(self) -> None:
+        """Continue when the watch has reported the whole bucket."""
+        self._look_at_all()
+        self._current.set()
+        self._pump()
+
+    def joined_again(self) -> None:
+        """Compare all sessions with the bucket, because this node was alone since ``leave``, and followed the bucket in
+        the meantime."""
+        self._look_at_all()
+        self._pump()
+
+    def _look_at_all(self) -> None:
+        """Write keys for sessions without a key, and delete keys without a session."""
+        broker = self._context.broker
+        for client_id in self._ours.values():
+            if client_id not in broker.sessions:
+                self._to_settle[client_id] = None
+        for session in broker.sessions:
+            if session.persistent and thing_key(session.client_id) not in self._places:
+                self._to_settle[session.client_id] = None
+        for client_id, ended in list(self._ended.items()):
+            known = self.place(client_id)
+            if known is None or known.revision != ended.revision:
+                self._ended.remove(client_id)
+        for key, place in list(self._places.items()):
+            if place.node == self._context.node and not self.is_ours(place):
+                self._tasks.run(self._delete_key(key))  # of this node's earlier data, which no longer exists
+
+    def _lost(self, bucket: str) -> None:
+        """Write the keys of this node's sessions again, because the bucket is empty. Every running node does so."""
+        if bucket == BUCKET:
+            self._places.clear()
+            self._ours.clear()
+            for key in list(self._over):
+                self._over_no_more(key)
+
+    async def _delete_key(self, key: str) -> None:
+        place = self._places[key]
+        with contextlib.suppress(WrongRevision, Unknown, Unavailable):
+            await self._nats.write(BUCKET, key, None, place.revision, self._context.nonce())
+
+    def _removed(self, peer: Peer) -> None:
+        """End the sessions of a removed node. If this node itself leaves, the others continue theirs."""
+        if self._members.left:
+            return
+        places = {key: place for key, place in self._places.items() if place.node == peer.name}
+        if places:
+            self._tasks.run(self._end_sessions_of(peer.name, places))
+        for key, client_id in list(self._over.items()):
+            if peer.name in (self._places[key].earlier or {}):
+                self.settle_soon(client_id)
+
+    async def _end_sessions_of(self, node: str, places: dict[str, SessionPlace]) -> None:
+        """Delete the keys of a removed node's sessions. Every node does so, and one of them finds the key. This takes a
+        while: in the meantime, a replacement may have the node's name, and a client its session there."""
+        ended = 0
+        for key, gone in places.items():
+            while (place := self._places.get(key)) is not None and (place.node, place.uid) == (node, gone.uid):
+                try:
+                    await self._nats.write(BUCKET, key, None, place.revision, self._context.nonce())
+                    ended += 1
+                except WrongRevision:
+                    pass
+                except (Unknown, Unavailable):
+                    await asyncio.sleep(RETRY)
+                    continue
+                break
+        if ended:
+            self._context.broker.metrics.refusals.add("cluster_session_of_removed_node", ended)
+        logger.warning("cluster_sessions_ended node=%s sessions=%s", node, ended)
+
+    # ----------------------------------------------------------------- questions
+
+    def node_of(self, client_id: str) -> str | None:
+        """Return the other node that has this session."""
+        place = self._places.get(thing_key(client_id))
+        return None if place is None or not place.node or place.node == self._context.node else place.node
+
+    def place(self, client_id: str) -> SessionPlace | None:
+        """Return which node has the session, as far as this node knows."""
+        return self._places.get(thing_key(client_id))
+
+    def is_ours(self, place: SessionPlace) -> bool:
+        """Return whether this is the place of this node, with its present data."""
+        return place.node == self._context.node and place.uid == self._context.wire.uid
+
+    def peer(self, node: str) -> Peer | None:
+        """Return another node; ``None``: it is not a member any more."""
+        return self._members.peers.get(node)
+
+    @property
+    def knows_members(self) -> bool:
+        """Return whether this node knows all members."""
+        return self._members.known
+
+    async def known(self) -> None:
+        """Wait until the bucket has reported which node has each session."""
+        await self._current.wait()
+
+    def has(self, client_id: str, revision: int | None = None) -> bool:
+        """Return whether, according to the bucket, this node has the session, with this revision of the key."""
+        key = thing_key(client_id)
+        return key in self._ours and revision in (None, self._places[key].revision)
+
+    def knows(self, client_id: str) -> bool:
+        """Return whether a key of this node is as expected: its session is here, or has ended and the key will soon be
+        deleted. Otherwise the session may have moved to another node, and the watch is behind."""
+        return client_id in self._context.broker.sessions or client_id in self._to_settle
+
+    def is_unknown(self, client_id: str) -> bool:
+        """Return whether a session exists here, and this node has not learned yet which node has it."""
+        session = self._context.broker.sessions.get(client_id)
+        return session is not None and session.persistent and self.place(client_id) is None
+
+    def busy(self, client_id: str) -> bool:
+        """Return whether a task works on the key of this session, or has to."""
+        if client_id in self._not_stored and client_id not in self._context.broker.sessions:
+            return False  # it may begin elsewhere; a full disk does not keep a client from that
+        return client_id in self._locks or client_id in self._to_settle or client_id in self._unanswered
+
+    # --------------------------------------------------------------------- claim
+
+    def claim(
+        self, client: ClientInfo, clean_start: bool, expiry: int, waits: Callable[[], bool]
+    ) -> Awaitable[Outcome | None] | None:
+        """As ``core.cluster.Cluster.claim``."""
+        client_id = client.client_id
+        if self._members.left:
+            return None
+        busy = client_id in self._locks or client_id in self._unanswered
+        if not busy and not self._handover.leaves(client_id) and not self._handover.is_undecided(client_id):
+            place = self._places.get(thing_key(client_id))
+            ours = place is not None and self.is_ours(place) and self.knows(client_id)
+            nobodys = place is None or (not place.node and client_id not in self._context.broker.sessions)
+            if ours or (nobodys and not expiry):
+                self._connected.announce(client, clean_start)
+                return None
+        return self._claim(client, clean_start, expiry, waits)
+
+    async def _claim(
+        self, client: ClientInfo, clean_start: bool, expiry: int, waits: Callable[[], bool]
+    ) -> Outcome | None:
+        loop = asyncio.get_running_loop()
+        client_id = client.client_id
+        async with self._locked(client_id):
+            claim = _Claim(self, client, clean_start, expiry, waits)
+            refusal = await claim.run()
+            if refusal is None and claim.taken_from is not None:
+                self._give_back_unless_begun(client_id, claim.taken_from, waits)
+        if refusal is None:
+            loop.call_later(RETRY, self._look_at, client_id)  # the client may have disconnected in the meantime
+            if not waits():
+                # A session that it has elsewhere by now stays, and it would not know of a session that began here.
+                return CLIENT_GONE
+            self._connected.announce(client, clean_start)
+        return refusal
+
+    async def bring(self, client: ClientInfo, node: str) -> str:
+        """Move a session of ``node`` to this node, while its client is not connected. Return why it stays there; empty:
+        it has arrived, and its queue follows."""
+        async with self._locked(client.client_id):
+            return await _Claim(self, client, False, NEVER_EXPIRES, lambda: True).bring(node)
+
+    def end_here(self, client_id: str, place: SessionPlace) -> bool:
+        """End this node's copy of a session that has ended according to its key, unless it has begun since. Return
+        whether it has ended now."""
+        session = self._context.broker.sessions.get(client_id)
+        if session is None or not session.persistent or self._has_begun_since(client_id, place):
+            return False
+        self._ended.put(client_id, Ended(place.revision))
+        self._context.broker.life.discard_session(session, self._context.clock.now())
+        return True
+
+    def _has_begun_since(self, client_id: str, place: SessionPlace) -> bool:
+        """Return whether this node's session of a client is newer than the key of the ended session: while NATS accepts
+        no writes, sessions begin without a key. If the client is connected, it keeps the session."""
+        if client_id in self._context.channels.channels or self._context.node not in (place.earlier or {}):
+            return True
+        ended = self._ended.get(client_id)
+        return ended is not None and ended.revision == place.revision
+
+    def _look_at(self, client_id: str) -> None:
+        without_session = client_id not in self._context.broker.sessions and self.has(client_id)
+        if not self._stopped and (without_session or client_id in self._beginning):
+            self.settle_soon(client_id)
+
+    def _give_back_unless_begun(self, client_id: str, before: Owned, waits: Callable[[], bool]) -> None:
+        """Give a key back to its node, unless a session begins here: the client may go, or may be refused. No CONNACK
+        has told of a new session then."""
+        if not self._beginning:
+            self._context.broker.hooks.session_created.add(self._session_created)
+        self._beginning[client_id] = waits
+        self._unanswered.put(client_id, before)
+
+    def _session_created(self, client: ClientInfo, session: Session) -> None:
+        if self._begins_no_more(session.client_id):
+            self._unanswered.remove(session.client_id)
+
+    def _begins_no_more(self, client_id: str) -> bool:
+        """Return whether a session was about to begin here for a key of another node."""
+        if self._beginning.pop(client_id, None) is None:
+            return False
+        if not self._beginning:
+            self._context.broker.hooks.session_created.remove(self._session_created)
+        return True
+
+    @contextlib.asynccontextmanager
+    async def _locked(self, client_id: str) -> AsyncIterator[None]:
+        lock, waiting = self._locks.get(client_id) or (asyncio.Lock(), 0)
+        self._locks[client_id] = (lock, waiting + 1)
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, waiting = self._locks[client_id]
+            if waiting == 1:
+                del self._locks[client_id]
+            else:
+                self._locks[client_id] = (lock, waiting - 1)
+
+    def _others(self, *earlier: dict[str, bool] | None) -> dict[str, bool]:
+        """Return those of these nodes that are other members; for each, the last value applies."""
+        found = {node: wanted for each in earlier if each for node, wanted in each.items()}
+        found.pop(self._context.node, None)
+        if self._members.known:
+            found = {node: wanted for node, wanted in found.items() if node in self._members.peers}
+        return found
+
+    async def take(
+        self,
+        client: ClientInfo,
+        node: str,
+        clean_start: bool,
+        before: SessionPlace | None,
+        timeout: float,
+        earlier: dict[str, bool],
+    ) -> bool:
+        """Write which node has the session; ``node`` empty: none. ``earlier``: as in ``wire.Owned``, in addition to
+        those of ``before``. Return False if the key was not ``before`` any more.
+
+        :raises Unavailable: it was certainly not written.
+        :raises Unknown: it may be written, now or later; a background task settles this.
+        """
+        client_id = client.client_id
+        uid = self._context.wire.uid if node else ""
+        made = self._others(None if before is None else before.earlier, earlier)
+        if clean_start or not node:
+            made = dict.fromkeys(made, False)
+        giver = self._handover.giver(client_id) if node else ""
+        owned = Owned(client_id, node, uid, client.owner, clean_start, made, giver) if node or made else None
+        key = thing_key(client_id)
+        try:
+            revision = await self._write(client_id, owned, 0 if before is None else before.revision, timeout)
+        except WrongRevision:
+            await self.read(client_id)
+            return False
+        except Unknown:
+            was = SessionPlace("", "", 0) if before is None else before
+            self._unanswered.put(client_id, Owned(client_id, was.node, was.uid, earlier=was.earlier or {}))
+            self.settle_soon(client_id)
+            raise
+        return not self._is_old(key, revision)
+
+    async def read(self, client_id: str) -> Owned | None:
+        """Return the value that the leader has."""
+        key = thing_key(client_id)
+        entry = await self._nats.read(BUCKET, key)
+        if entry is None:
+            return None
+        self._entry(entry)
+        found = self._read(entry)
+        return None if found is None else found[1]
+
+    async def keep(self, session: Session) -> bool:
+        """Write once more that this node has a session, so that a late write of another node finds another revision.
+        Return False if another node has it."""
+        client_id = session.client_id
+        owned = await self.read(client_id)
+        place = self.place(client_id)
+        if owned is not None and (place is None or not self.is_ours(place)):
+            return False
+        earlier = self._others(None if owned is None else owned.earlier)
+        try:
+            await self._write(
+                client_id, self._owned_here(session, earlier), 0 if owned is None or place is None else place.revision
+            )
+        except WrongRevision:
+            return False
+        return self.has(client_id)
+
+    def key_may_go(self, client_id: str) -> None:
+        """Note that the key may change, now or later: another node has asked for the session, or it has ended."""
+        self._unanswered.put(client_id, Owned(client_id, self._context.node, self._context.wire.uid))
+
+    def may_be_taken(self, client_id: str) -> bool:
+        """Return whether the key may still change in this way, as far as this node knows."""
+        asked = self._unanswered.get(client_id)
+        return asked is not None and asked.node == self._context.node
+
+    def key_is_certain(self, client_id: str) -> None:
+        """Note that the key has changed, or will not."""
+        self._unanswered.remove(client_id)
+        place = self.place(client_id)
+        if place is not None and not place.node and self._context.node in (place.earlier or {}):
+            self.settle_soon(client_id)  # this waited for it
+
+    # ---------------------------------------------------------------------- end
+
+    def session_ended(self, session: Session) -> None:
+        """As ``core.cluster.Cluster.session_ended``."""
+        client_id = session.client_id
+        self._handover.session_ended(session)
+        if self.has(client_id):
+            self.settle_soon(client_id)
+
+    def settle_soon(self, client_id: str) -> None:
+        """Check the key of a client soon, after tasks that already wait for it."""
+        self._to_settle.setdefault(client_id, None)
+        asyncio.get_running_loop().call_soon(self._pump)
+
+    def _pump(self) -> None:
+        if self._stopped or not self._current.is_set() or not self._nats.connected or self._retry is not None:
+            return
+        if self._members.left:
+            return
+        while self._to_settle and len(self._tasks) < _SETTLED_AT_A_TIME:
+            client_id = next(iter(self._to_settle))
+            del self._to_settle[client_id]
+            self._tasks.run(self._settle_one(client_id))
+
+    async def _settle_one(self, client_id: str) -> None:
+        try:
+            async with self._locked(client_id):
+                await self._settle(client_id)
+        except (Unavailable, Unknown, NoAnswer, WrongRevision, NotStored) as error:
+            logger.debug("session_key_waits client_id=%s error=%s", client_id, error)
+            self._to_settle[client_id] = None
+            if self._retry is None and not self._stopped:
+                self._retry = asyncio.get_running_loop().call_later(RETRY, self._try_again)
+        else:
+            asyncio.get_running_loop().call_soon(self._pump)
+
+    def _try_again(self) -> None:
+        self._retry = None
+        self._pump()
+
+    async def settle_unanswered(self, client_id: str) -> None:
+        """Settle an abandoned write, which may have been applied, before any other change of this key. The caller has
+        its lock."""
+        if client_id in self._unanswered:
+            await self._settle(client_id)
+
+    async def settle_earlier_life(self, client_id: str, node: str) -> None:
+        """Wait until a write of an earlier life cannot be applied any more: this node died while it wrote that it has a
+        session of ``node``."""
+        place = self.place(client_id)
+        if place is None or place.node != node:
+            return
+        self._unanswered.put(client_id, Owned(client_id, node, place.uid, earlier=place.earlier or {}))
+        while client_id in self._unanswered:
+            # Without the lock: a claim has it until this is decided, and does not change the key in the meantime.
+            with contextlib.suppress(Unavailable, Unknown, NoAnswer, WrongRevision, NotStored):
+                await self.settle_unanswered(client_id)
+            if client_id in self._unanswered:
+                await asyncio.sleep(RETRY)
+
+    async def _settle(self, client_id: str) -> None:
+        """Make the key of a client correct."""
+        if self._handover.leaves(client_id):
+            return
+        waits = self._beginning.get(client_id)
+        if waits is not None and waits():
+            asyncio.get_running_loop().call_later(RETRY, self._look_at, client_id)
+            return
+        self._begins_no_more(client_id)
+        back = self._unanswered.get(client_id)
+        key = thing_key(client_id)
+        entry = await self._nats.read(BUCKET, key)
+        if entry is not None:
+            self._entry(entry)
+            if self._handover.leaves(client_id):
+                return  # it was on its way: this stays noted until it has arrived
+        found = None if entry is None else self._read(entry)
+        owned = None if found is None else found[1]
+        revision = 0 if entry is None or entry.value is None else entry.revision
+        session = self._context.broker.sessions.get(client_id)
+        stays = session is not None and session.persistent
+        ours = owned is not None and owned.node == self._context.node and owned.uid == self._context.wire.uid
+        if owned is not None and not ours:
+            if back is not None and owned.node == back.node:
+                await self._write(client_id, owned, revision)
+            elif not owned.node:
+                await self._settle_ended(client_id, owned, revision)
+        elif owned is not None and stays:
+            if back is not None and back.node == self._context.node:
+                await self._write(client_id, owned, revision)
+        elif ours and owned is not None:
+            if back is not None and back.node not in ("", self._context.node):
+                await self._write(client_id, msgspec.structs.replace(back, owner=back.owner or owned.owner), revision)
+            else:
+                earlier = self._others(owned.earlier, self._handover.untold(client_id))
+                await self._write_end(client_id, self._over_at(client_id, earlier), revision)
+        elif owned is None and stays and session is not None and not self._handover.is_undecided(client_id):
+            await self._write(client_id, self._owned_here(session, {}), revision)
+        elif owned is None and back is not None:
+            await self._write(client_id, None, revision)
+        self._unanswered.remove(client_id)
+        self._not_stored.discard(client_id)
+
+    async def _settle_ended(self, client_id: str, owned: Owned, revision: int) -> None:
+        """End this node's copy of a session that continued without this node and has ended elsewhere."""
+        session = self._context.broker.sessions.get(client_id)
+        earlier = self._others(owned.earlier)
+        place = SessionPlace("", "", revision, owned.earlier)
+        if session is not None and session.persistent and self._has_begun_since(client_id, place):
+            await self._write(client_id, self._owned_here(session, earlier), revision)
+            return
+        if not self.end_here(client_id, place) and earlier == owned.earlier:
+            return
+        await self._write_end(client_id, self._over_at(client_id, earlier), revision)
+
+    async def _write_end(self, client_id: str, owned: Owned | None, revision: int) -> None:
+        """Write the end of a session. The end is on disk before: otherwise the session would be back after this node's
+        next start, without a key."""
+        if not await self._context.tables.stored():
+            self._not_stored.add(client_id)
+            raise NotStored
+        try:
+            await self._write(client_id, owned, revision)
+        except Unknown:
+            self.key_may_go(client_id)  # so that no session begins with this key
+            raise
+
+    def _owned_here(self, session: Session, earlier: dict[str, bool]) -> Owned:
+        wire = self._context.wire
+        giver = self._handover.giver(session.client_id)
+        return Owned(session.client_id, self._context.node, wire.uid, session.owner or "", False, earlier, giver)
+
+    def _over_at(self, client_id: str, earlier: dict[str, bool]) -> Owned | None:
+        """Return the value of an ended session's key; ``None`` if no node may mistake its copy for the session."""
+        return Owned(client_id, "", "", earlier=dict.fromkeys(earlier, False)) if earlier else None
+
+    async def _write(self, client_id: str, owned: Owned | None, revision: int, timeout: float = _ANSWER) -> int:
+        key = thing_key(client_id)
+        value = None if owned is None else self._context.wire.write(owned)
+        made = await self._nats.write(BUCKET, key, value, revision, self._context.nonce(), timeout)
+        if owned is not None:
+            self._note(key, owned, made)
+        elif not self._is_old(key, made):
+            self._ours.pop(key, None)
+            self._over_no_more(key)
+            self._places[key] = SessionPlace("", "", made)  # until the watch tells it, which may tell older ones before
+        return made
+
+
+class _Claim:
+    """The claim of one CONNECT whose session is not simply on this node."""
+
+    def __init__(
+        self, ownership: Ownership, client: ClientInfo, clean_start: bool, expiry: int, waits: Callable[[], bool]
+    ) -> None:
+        self._ownership = ownership
+        self._waits = waits
+        self._context = ownership._context
+        self._handover = ownership._handover
+        self._client = client
+        self._clean_start = clean_start
+        self._expiry = expiry
+        self._loop = asyncio.get_running_loop()
+        self._deadline = self._loop.time() + self._context.settings.takeover_timeout
+        self._why = ""
+        # The key before, if this node has taken it without the node that has the session, and not for a Clean Start.
+        self.taken_from: Owned | None = None
+
+    @property
+    def _left(self) -> float:
+        return self._deadline - self._loop.time()
+
+    async def run(self) -> Outcome | None:
+        """Return why the client is refused, or ``None``."""
+        ownership, client_id = self._ownership, self._client.client_id
+        while self._left > 0:
+            if not self._waits():
+                return CLIENT_GONE
+            if self._handover.leaves(client_id):
+                await self._handover.left(client_id, self._left)
+                continue
+            if self._handover.is_undecided(client_id):
+                self._why = "it is not known yet whether this node has its session"
+                await asyncio.sleep(_PAUSE_UNREACHABLE)
+                continue
+            place = ownership.place(client_id)
+            try:
+                with contextlib.suppress(NotStored):  # of a session that is over
+                    await ownership.settle_unanswered(client_id)
+                if self._handover.leaves(client_id):
+                    continue  # that has told that it is another node's
+                place = ownership.place(client_id)
+                if place is not None and ownership.is_ours(place):
+                    if not ownership.knows(client_id):
+                        await ownership.read(client_id)
+                    if ownership.place(client_id) == place:
+                        return None
+                    continue
+                if place is not None and not place.node and ownership.end_here(client_id, place):
+                    # On disk, or it would be this client's after a restart.
+                    if not await self._context.tables.stored():
+                        return STORE_TROUBLE
+                    continue
+                if place is None or not place.node or place.node == self._context.node:
+                    if not self._expiry or await self._take(place, {}):
+                        return None
+                    continue
+                done, refusal = await self._from(place)
+                if done:
+                    return refusal
+            except WrongRevision:
+                continue
+            except Unavailable as error:
+                # In the meantime, the bucket may have reported which node has it.
+                return self._without_quorum(ownership.place(client_id), str(error))
+            except (Unknown, NoAnswer) as error:
+                return Outcome(reason_codes.SERVER_UNAVAILABLE, _TIMEOUT, f"NATS did not answer: {error}")
+        return Outcome(reason_codes.SERVER_UNAVAILABLE, _TIMEOUT, self._why)
+
+    async def bring(self, node: str) -> str:
+        """Make one attempt of ``Ownership.bring``. It never begins a session."""
+        ownership, client_id, step = self._ownership, self._client.client_id, self._ownership.step
+        try:
+            await ownership.settle_unanswered(client_id)
+            place = ownership.place(client_id)
+            if place is None or place.node != node:
+                return "it is unknown here as a session of that node"
+            if self._handover.leaves(client_id) or self._handover.is_undecided(client_id):
+                return "it is just being moved"
+            move = self._context.nonce()
+            prepared = await self._handover.prepare(
+                node, place.revision, self._client, move, False, self._waits, self._left, absent=True
+            )
+            step("prepared")
+            if prepared.state != READY or prepared.session is None:
+                return "" if prepared.state == GONE else f"{prepared.state} {prepared.detail}".strip()
+            taken, refusal = await self._move(place, move, prepared.session, prepared)
+        except (NodeUnreachable, CallFailed, WrongRevision, Unavailable, Unknown, NoAnswer, NotStored) as error:
+            return str(error) or type(error).__name__
+        if not taken:
+            return "another node has taken it over"
+        return "" if refusal is None else f"{refusal.setting}: {refusal.detail}"
+
+    async def _take(self, place: SessionPlace | None, earlier: dict[str, bool]) -> bool:
+        node = self._context.node if self._expiry else ""
+        timeout = max(self._left, _PAUSE)
+        return await self._ownership.take(self._client, node, self._clean_start, place, timeout, earlier)
+
+    def _without_quorum(self, place: SessionPlace | None, error: str) -> Outcome | None:
+        """Decide without NATS accepting writes: a session that no node has may begin here; its key is written later."""
+        settings = self._context.settings
+        nobodys = place is None or not place.node
+        if settings.isolated == SERVE_LOCAL and nobodys and not self._ownership.may_be_taken(self._client.client_id):
+            logger.warning(
+                "session_without_key client_id=%s setting=cluster.isolated error=%s", self._client.client_id, error
+            )
+            self._loop.call_later(RETRY, self._ownership.settle_soon, self._client.client_id)
+            return None
+        return Outcome(reason_codes.SERVER_UNAVAILABLE, "cluster.isolated", f"NATS accepts no writes: {error}")
+
+    async def _from(self, place: SessionPlace) -> tuple[bool, Outcome | None]:
+        """Get the session from the node that has it. Return whether that is settled, and why the client is refused."""
+        client = self._client
+        step = self._ownership.step
+        self._context.nats.check()
+        move = self._context.nonce()
+        try:
+            prepared = await self._handover.prepare(
+                place.node, place.revision, client, move, self._clean_start, self._waits, self._left
+            )
+        except CallFailed as error:
+            # The node runs, and cannot answer at present.
+            self._why = f"{place.node} has its session: {error}"
+            await asyncio.sleep(_PAUSE_UNREACHABLE)
+            return False, None
+        except NodeUnreachable as error:
+            self._why = f"{place.node} has its session: {error}"
+            peer = self._ownership.peer(place.node)
+            may_run = not self._ownership.knows_members if peer is None else self._may_run(peer)
+            if peer is not None and not self._clean_start:
+                timeout = self._context.settings.takeover_timeout
+                self._deadline = max(self._deadline, peer.stopped_at + timeout)
+            if may_run and self._left > _PAUSE_UNREACHABLE:
+                await asyncio.sleep(_PAUSE_UNREACHABLE)
+                return False, None
+            return await self._without(place)
+        step("prepared")
+        state = prepared.state
+        if state == OF_ANOTHER:
+            return True, Outcome(reason_codes.NOT_AUTHORIZED, SESSION_OWNER, prepared.detail)
+        if state in (GONE, DISCARDED):
+            # Without an expiry, that node deletes the key, unless its disk has an error.
+            left = not self._expiry and place.node not in prepared.earlier
+            return (left or await self._take(place, dict.fromkeys(prepared.earlier, False))), None
+        if state != READY or prepared.session is None:
+            self._why = f"{place.node} is busy with its session"
+            await asyncio.sleep(_PAUSE)
+            if state != BUSY:
+                await self._ownership.read(client.client_id)
+            return False, None
+        return await self._move(place, move, prepared.session, prepared)
+
+    def _may_run(self, peer: Peer) -> bool:
+        """Return whether a node may run, or soon will again: a node that was stopped in order may be starting, as in an
+        upgrade. With Clean Start, its session is not needed."""
+        timeout = self._context.settings.takeover_timeout
+        stopped = not self._clean_start and self._loop.time() - peer.stopped_at < timeout
+        return peer.may_run or stopped
+
+    async def _move(
+        self, place: SessionPlace, move: str, moved: MovedSession, prepared: Prepared
+    ) -> tuple[bool, Outcome | None]:
+        handover, step = self._handover, self._ownership.step
+        client_id = self._client.client_id
+        taken = False
+        try:
+            handover.adopt(client_id, place.node, move, moved, prepared)
+            step("adopted")
+            if not await self._context.tables.stored():
+                handover.cancel(client_id)
+                return True, STORE_TROUBLE
+            step("stored")
+            node, timeout = self._context.node, max(self._left, _PAUSE)
+            taken = await self._ownership.take(self._client, node, False, place, timeout, prepared.earlier)
+        except Unknown:
+            raise
+        except BaseException:
+            handover.cancel(client_id)
+            raise
+        finally:
+            if not taken:
+                handover.drop(client_id)
+        if not taken:
+            return False, None
+        step("taken")
+        handover.begin(client_id)
+        return True, None
+
+    async def _without(self, place: SessionPlace) -> tuple[bool, Outcome | None]:
+        """Decide while the node of the session is away."""
+        client = self._client
+        settings = self._context.settings
+        detail = f"{place.node} has its session and does not answer"
+        owned = await self._ownership.read(client.client_id)
+        if self._ownership.place(client.client_id) != place or owned is None:
+            return False, None
+        if self._handover.checks_owner and owned.owner not in ("", client.owner):
+            return True, Outcome(reason_codes.NOT_AUTHORIZED, SESSION_OWNER, f"the session belongs to {owned.owner}")
+        gone = self._ownership.peer(place.node) is None and self._ownership.knows_members
+        if settings.takeover == "refuse" and not self._clean_start and not gone:
+            return True, Outcome(reason_codes.SERVER_UNAVAILABLE, "cluster.takeover", detail)
+        if not self._waits():
+            return True, CLIENT_GONE
+        earlier = {owned.giver: True} if owned.giver else {}
+        if not await self._take(place, {**earlier, place.node: True}):
+            return False, None
+        self.taken_from = None if self._clean_start else owned
+        self._context.broker.metrics.refusals.add("cluster_session_begun_anew")
+        logger.warning(
+            "session_begun_anew client_id=%s node=%s setting=cluster.takeover clean_start=%s",
+            client.client_id,
+            place.node,
+            self._clean_start,
+        )
+        return True, None

@@ -1,0 +1,144 @@
+"""Nats: the cluster's interface to NATS, and its errors. ``client`` implements it."""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol
+
+BUCKETS: Final = ("members", "routes", "sessions", "rows", "wills", "retained")
+"""JetStream key-value buckets, each with the last value of a key; on the server their names begin with
+``taipan-<cluster>-``."""
+
+HEADROOM: Final = 512
+"""Bytes for the headers of a write, which are included in ``max_payload``."""
+NEVER_THERE: Final = -1
+"""A revision for ``write``: the key never existed, or its deletion was forgotten."""
+MAX_PAYLOAD: Final = "max_payload of the NATS server"
+"""The name of the limit for ``TooLarge`` in the log."""
+
+
+class BucketEntry(NamedTuple):
+    """The value of a key; ``None``: it was deleted. ``revision`` is that of the bucket: it grows with every change of
+    any key. ``about``: data that was written with the deletion."""
+
+    key: str
+    value: bytes | None
+    revision: int
+    about: bytes = b""
+
+
+class WrongRevision(Exception):
+    """A compare-and-set failed: the key has another value."""
+
+
+class Unknown(Exception):
+    """There was no answer to a write: it may be applied already, later or never."""
+
+
+class Unavailable(Exception):
+    """There is no connection or no quorum: the write was certainly not done."""
+
+
+class TooLarge(Exception):
+    """The value is larger than the server allows: it was certainly not written."""
+
+
+def fits(value: bytes, max_payload: int) -> bool:
+    """Return whether a bucket accepts a value of this size. ``max_payload``: that of the server; 0: not known yet."""
+    return not max_payload or len(value) + HEADROOM <= max_payload
+
+
+class NoResponders(Exception):
+    """There is no subscriber for the subject of a request."""
+
+
+class NoAnswer(Exception):
+    """A request was not answered in time."""
+
+
+class Watch(Protocol):
+    """A running watch. ``revision``: that of the last reported entry. ``current``: all entries from the start have been
+    reported."""
+
+    revision: int
+    current: bool
+
+    async def reached(self, revision: int, timeout: float) -> bool:
+        """Wait until an entry with this revision or a later one has been reported; return False after the timeout."""
+
+    def stop(self) -> None:
+        """Report no more entries."""
+
+
+class Nats(Protocol):
+    """One connection to NATS, which reconnects automatically. All callbacks are called on the event loop.
+
+    ``max_payload``: maximum size of a message on the server; 0 before the first connection. ``on_lost``: called with
+    the name of a bucket whose data was lost on the servers; it was created again, and its watches start again:
+    ``current`` is False, and all entries are reported from the first revision on. ``on_unreadable``: called for a
+    message that cannot be passed on, because its subject or reply subject is not text."""
+
+    connected: bool
+    max_payload: int
+    on_connected: list[Callable[[], None]]
+    on_disconnected: list[Callable[[], None]]
+    on_lost: list[Callable[[str], None]]
+    on_unreadable: Callable[[], None]
+
+    @property
+    def quorum(self) -> bool:
+        """Whether the buckets can be read and written, according to the last answer to this node."""
+
+    async def start(self) -> None:
+        """Connect, and create missing buckets.
+
+        :raises NatsRefused: the server cannot be used; with the reason and the setting."""
+
+    async def stop(self) -> None:
+        """Close. There are no callbacks afterwards."""
+
+    def publish(self, subject: str, data: bytes) -> None:
+        """Send at most once; dropped if there is no connection."""
+
+    def subscribe(self, subject: str, handler: Callable[[bytes, str], None]) -> None:
+        """Call the handler for each message with its data and its reply subject, which may be empty. The subscription
+        survives reconnects."""
+
+    async def request(self, subject: str, data: bytes, timeout: float) -> bytes:
+        """Send and wait for one reply.
+
+        :raises NoResponders: there is no subscriber. :raises NoAnswer: no reply in time. :raises Unavailable: there is
+        no connection."""
+
+    async def write(
+        self,
+        bucket: str,
+        key: str,
+        value: bytes | None,
+        revision: int | None,
+        nonce: str,
+        timeout: float = 5.0,
+        about: bytes = b"",
+    ) -> int:
+        """Put a value, or delete the key (``value`` None) with ``about`` as in ``BucketEntry``; return the revision.
+
+        ``revision``: 0, the key must not exist; ``NEVER_THERE``, nor its deletion; n, it must be at n, which may be a
+        deletion; None, any state. The write is repeated with the same ``nonce``, so that it takes effect once, until
+        there is an answer.
+
+        :raises WrongRevision: the key is not at ``revision``. :raises Unknown: no answer within ``timeout``. :raises
+        Unavailable: it was certainly not written. :raises TooLarge: it cannot be written; see ``fits``."""
+
+    async def read(self, bucket: str, key: str) -> BucketEntry | None:
+        """Return the leader's entry, including deletions; ``None``: the key never existed.
+
+        :raises Unavailable: no connection or no leader. :raises NoAnswer: no reply in time."""
+
+    def watch(self, bucket: str, on_entry: Callable[[BucketEntry], None], on_current: Callable[[], None]) -> Watch:
+        """Report every existing entry in the order of revisions, then each change once, also across reconnects."""
+
+
+class NatsRefused(Exception):
+    """This server cannot be used, or rejects this node; ``setting`` is the key of the setting."""
+
+    def __init__(self, reason: str, setting: str) -> None:
+        super().__init__(f"{setting}: {reason}")
+        self.setting = setting

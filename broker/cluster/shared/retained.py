@@ -1,0 +1,744 @@
+"""Retained messages: the same on all nodes, in the order of bucket ``retained``.
+
+A change takes effect on this node immediately. The bucket decides which change is the last one, and every node follows
+it; so does this node, if another node's change came later. A SUBSCRIBE reads this node's store, and does not wait.
+
+A clear follows a message that its client has seen, which another node may not have written to the bucket yet.
+Therefore, before this node writes the clear, it asks the other nodes to write their changes of the topic (``SETTLE``).
+The acknowledgement waits until the order is decided.
+"""
+
+import asyncio
+import heapq
+import logging
+from collections import deque
+from typing import Final
+
+import msgspec
+
+from ...config import ZoneSettings
+from ...core.cluster import ELECTION, RUNNING, CallFailed, NodeUnreachable
+from ...mqtt.message import Message
+from ...mqtt.properties import memory_size
+from ...persistence.log import records
+from ...persistence.record_mapping import retained_record
+from ...session.limits import Limits
+from ...store.restored import restored_client, restored_message
+from ..calls import Calls
+from ..context import ClusterContext
+from ..members.members import Members
+from ..nats.interface import (
+    MAX_PAYLOAD,
+    NEVER_THERE,
+    BucketEntry,
+    NoAnswer,
+    TooLarge,
+    Unavailable,
+    Unknown,
+    Watch,
+    WrongRevision,
+    fits,
+)
+from ..tasks import Tasks
+from ..wire import MALFORMED, thing_key, valid_body, valid_time
+from .bucket_life import AGAIN, NEVER, RECORD, BucketLife, BucketRecord, Version, each_of
+
+logger = logging.getLogger(__name__)
+
+BUCKET: Final = "retained"
+SETTLE: Final = "retained.settle"
+SETTLE_TIMEOUT: Final = 2.0
+"""Seconds that other nodes have to write the messages that a clear follows."""
+PROMPT: Final = 1.0
+"""Seconds within which a clear is regarded as later than anything in the bucket."""
+SWEEP: Final = 1.0
+TOO_LARGE: Final = "retained_too_large"
+_BESIDE: Final = 2048
+"""Bytes for a message besides topic, payload, properties and names; always enough."""
+_AT_ONCE: Final = 64
+"""The limit of writes that are under way."""
+_PER_SWEEP: Final = 1000
+_SUPERSEDED: Final = 1000
+"""The number of messages with a Message Expiry Interval that are remembered after others have replaced them."""
+_LATER: Final = 60.0
+"""Seconds after which a node deletes expired messages from the bucket, if the node that wrote them has not."""
+
+
+class RetainedValue(msgspec.Struct, array_like=True, frozen=True):
+    """A retained message as in the bucket; its time is a date. ``mountpoint``: its publisher's. ``version``: the
+    position up to which the writing node had read an earlier bucket, which was lost. ``at``: the date when the message
+    was retained, which is later than its own if it was delayed or copied; 0: not known."""
+
+    body: records.StoredBody
+    mountpoint: str
+    version: Version | None = None
+    at: float = 0.0
+
+
+class Deletion(msgspec.Struct, array_like=True, frozen=True):
+    """The value of a deletion: the date of the clear, or of the message that has expired. ``settled``: nodes that had
+    written all their changes of the topic; any other change of theirs is later."""
+
+    at: float
+    settled: tuple[str, ...] = ()
+
+
+class Unwritten(msgspec.Struct, array_like=True, frozen=True):
+    """A row for a topic with a change that the bucket may not have yet. ``base``: how far this node had read (bucket
+    and revision). ``at``: the date of the change."""
+
+    bucket: str
+    base: int
+    at: float
+
+
+class _Change:
+    """A topic whose retained message was changed here. ``base``: how far this node had read at the time of the change.
+    ``at``: its date; 0: the message has expired, and ``expired`` is the date of the message. ``count`` grows with each
+    change. ``late``: an attempt to write the change has failed. ``told``: what the watch has reported in the meantime.
+    ``restored``: the change is from before this node's start; the node may have forgotten that it was written, and
+    later changes. ``since``: time of the last change, by the loop's clock. ``waiting``: futures that are done when the
+    bucket has the change of that ``count``, or a later one."""
+
+    __slots__ = ("at", "base", "count", "expired", "late", "name", "restored", "since", "told", "topic", "waiting")
+
+    def __init__(self, name: str, topic: str, base: int, at: float) -> None:
+        self.name = name
+        self.topic = topic
+        self.base = base
+        self.at = at
+        self.expired = 0.0
+        self.count = 0
+        self.late = False
+        self.restored = False
+        self.told: BucketEntry | None = None
+        self.since = 0.0
+        self.waiting: list[tuple[int, asyncio.Future[None]]] = []
+
+    def decision(self) -> asyncio.Future[None]:
+        """Return a future that is done when the bucket has this change, as it is now, or a later one."""
+        if not self.waiting or self.waiting[-1][0] != self.count:
+            self.waiting.append((self.count, asyncio.get_running_loop().create_future()))
+        return self.waiting[-1][1]
+
+    def decided(self, count: int) -> None:
+        while self.waiting and self.waiting[0][0] <= count:
+            future = self.waiting.pop(0)[1]
+            if not future.done():
+                future.set_result(None)
+
+
+class _Known:
+    """The value of a topic in the bucket."""
+
+    __slots__ = ("revision", "topic")
+
+    def __init__(self, topic: str, revision: int) -> None:
+        self.topic = topic
+        self.revision = revision
+
+
+class ClusterRetained:
+    """``core.cluster.RetainedChanges`` of a node of a cluster.
+
+    ``write_timeout``: seconds for a write. ``generation``: how many buckets there were, the present one included.
+    """
+
+    def __init__(self, context: ClusterContext, membership: Members, calls: Calls) -> None:
+        self._context = context
+        self._peers = membership.peers
+        self._calls = calls
+        self._nats = context.nats
+        self._wire = context.wire
+        self._broker = context.broker
+        self._clock = context.clock
+        self._values = context.wire.reader(RetainedValue)
+        self._deletion = context.wire.reader(Deletion)
+        self._life = BucketLife(context, BUCKET, "retained_joined")
+        self._rows = context.tables.open("retained_unwritten", Unwritten)
+        zones = context.node_settings.listener_zones
+        self._zone = zones[0] if zones else ZoneSettings()
+        self.write_timeout = 5.0
+        self.generation = 0
+        self._watch: Watch | None = None
+        self._last = 0
+        self._ready = asyncio.Event()
+        self._seen: dict[str, BucketEntry] = {}
+        self._known: dict[str, _Known] = {}
+        # Deletions by this node that the watch has not reported yet.
+        self._deleted: dict[str, int] = {}
+        self._changes: dict[str, _Change] = {}
+        self._queue: deque[_Change] = deque()
+        self._workers = 0
+        # (when, key, revision, date): messages that will have expired by then
+        self._expiring: list[tuple[float, str, int, float]] = []
+        self._tasks = Tasks()
+        self._joining: asyncio.Task[None] | None = None
+        # Keys of topics that other nodes are asked about together, and their answer.
+        self._asked: list[str] = []
+        self._asking: asyncio.Task[tuple[tuple[str, ...], bool]] | None = None
+        self._alone_since: float | None = None
+        calls.serve(SETTLE, self._settle)
+        context.nats.on_lost.append(self._on_lost)
+        context.broker.retaining.changes = self
+
+    # ------------------------------------------------------------- start, stop
+
+    def start(self) -> None:
+        """Write missing changes to the bucket, and follow it."""
+        self._broker.retaining.changes = self
+        for topic, row in list(self._rows.items()):
+            change = self._change(topic, row.base, row.at)
+            change.late = change.restored = True
+            joined = self._life.joined
+            if joined is None or joined.id != row.bucket:
+                change.base = 0
+        self._last = 0
+        self._watch = self._nats.watch(BUCKET, self._on_entry, self._on_current)
+        self._tasks.run(self._sweep())
+
+    def stop(self) -> None:
+        """Stop following the bucket. Retained messages stay."""
+        self._broker.retaining.changes = None
+        if self._watch is not None:
+            self._watch.stop()
+            self._watch = None
+        if self.joined:
+            self._life.reached(self._last)
+        self._tasks.cancel()
+        self._asking = None
+        self._asked = []
+        self._begin_anew()
+        for change in self._changes.values():
+            change.decided(change.count)
+        self._changes.clear()
+        self._queue.clear()
+
+    async def flush(self, timeout: float) -> None:
+        """Wait until the bucket has all changes of this node, if it can be reached."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + timeout
+        while self._changes and self.writable and loop.time() < end:
+            await asyncio.sleep(0.01)
+
+    def forget(self) -> None:
+        """Forget the bucket, because this node leaves the cluster and keeps its own retained messages."""
+        self._life.forget()
+        for topic, _ in list(self._rows.items()):
+            self._rows.remove(topic)
+
+    @property
+    def joined(self) -> bool:
+        """Whether this node has the retained messages of the cluster, and follows the bucket."""
+        return self._ready.is_set()
+
+    @property
+    def pending(self) -> int:
+        """The number of topics with changes that the bucket does not have yet."""
+        return len(self._changes)
+
+    async def wait_until_joined(self, timeout: float) -> bool:
+        try:
+            async with asyncio.timeout(timeout):
+                await self._ready.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    # ---------------------------------------------------- changes of this node
+
+    @property
+    def writable(self) -> bool:
+        return self._nats.connected and self._nats.quorum
+
+    @property
+    def takes(self) -> bool:
+        if self.writable:
+            self._alone_since = None
+            return True
+        now = asyncio.get_running_loop().time()
+        if self._alone_since is None:
+            self._alone_since = now
+        return now - self._alone_since < ELECTION
+
+    def fits(self, message: Message) -> bool:
+        most = self._nats.max_payload
+        size = message.payload_size + 4 * len(message.topic) + _BESIDE
+        if message.has_properties:
+            size += memory_size(message.properties)
+        publisher = message.publisher
+        if publisher is not None:
+            size += 4 * (len(publisher.client_id) + len(publisher.username or "") + len(publisher.mountpoint))
+        if not most or size <= most:
+            return True
+        return fits(self._encoded(message, None, self._clock.wall()), most)
+
+    def undecided(self, topic: str) -> asyncio.Future[None] | None:
+        change = self._changes.get(thing_key(topic))
+        return None if change is None or not change.waiting else change.decision()
+
+    def changed(self, topic: str) -> asyncio.Future[None] | None:
+        name = thing_key(topic)
+        joined = self._life.joined
+        # Everything that this node has read of the bucket is from before this change, including deletions.
+        base = self._last if self.joined else 0 if joined is None else joined.reached
+        change = self._change(topic, base, self._clock.wall())
+        change.at = self._clock.wall()
+        change.restored = False
+        change.since = asyncio.get_running_loop().time()
+        if not self.writable:
+            change.late = True
+        change.base = max(change.base, base, self._deleted.get(name, 0))
+        # In the same batch as the message itself: an acknowledged change outlives this process, and is written later.
+        self._rows.put(topic, Unwritten("" if joined is None else joined.id, change.base, change.at))
+        # While the bucket can be written, a retained message is acknowledged when it is on this node's disk.
+        return None if self.writable and self._broker.retained.get(topic) is not None else change.decision()
+
+    def _change(self, topic: str, base: int, at: float) -> _Change:
+        name = thing_key(topic)
+        change = self._changes.get(name)
+        if change is None:
+            change = self._changes[name] = _Change(name, topic, base, at)
+            self._queue.append(change)
+            if self._workers < _AT_ONCE:
+                self._workers += 1
+                self._tasks.run(self._work())
+        change.count += 1
+        return change
+
+    async def _work(self) -> None:
+        try:
+            while self._queue:
+                await self._write(self._queue.popleft())
+        finally:
+            self._workers -= 1
+
+    async def _write(self, change: _Change) -> None:
+        """Write a change until the bucket has it, or a newer one."""
+        while True:
+            await self._ready.wait()
+            count = change.count
+            message = self._broker.retained.get(change.topic)
+            if message is not None and self._broker.retained.expired(message, self._clock.now()):
+                message = None
+            data = None if message is None else self._encoded(message, None, change.at)
+            try:
+                revision = await self._write_value(change, data)
+            except TooLarge:
+                self._refuse_too_large()
+                self._done(change, 0)
+                return
+            if revision is None:
+                continue
+            if revision < 0:
+                return
+            change.base = max(change.base, revision)
+            self._has(change, data, revision)
+            change.decided(count)
+            if change.count == count:
+                self._done(change, revision)
+                return
+
+    async def _write_value(self, change: _Change, data: bytes | None) -> int | None:
+        """Write a value, and return its revision; ``None``: try again; -1: the bucket has a newer change.
+
+        Each write is a compare-and-set, so that an unanswered attempt cannot be applied after later changes.
+
+        :raises TooLarge: the bucket does not accept such a value.
+        """
+        clear = data is None and change.at > 0.0
+        settled: tuple[str, ...] = ()
+        all_settled = True
+        if clear:
+            settled, all_settled = await self._settle_elsewhere(change.name)
+        known = self._known.get(change.name)
+        entry: BucketEntry | None = None
+        base = NEVER_THERE if known is None else known.revision
+        is_there = known is not None
+        told = change.told
+        if told is not None and base < told.revision <= change.base:
+            base, is_there = told.revision, told.value is not None
+        try:
+            while True:
+                if change.late or entry is not None or (clear and not is_there):
+                    entry = await self._nats.read(BUCKET, change.name)
+                    there = None if entry is None else self._read(entry)
+                    base = NEVER_THERE if entry is None else entry.revision
+                    is_there = entry is not None and entry.value is not None
+                    if entry is not None and entry.revision > change.base:
+                        own = None if data is None else self._values.value(data)
+                        if there is not None and own is not None and own[1].body == there[1].body:
+                            return entry.revision  # an earlier attempt was applied
+                        if self._newer(entry, change, clear):
+                            self._done(change, 0, entry)
+                            return -1
+                    # Changes of nodes that were not asked find the deletion, and its date.
+                    if data is None and not is_there and all_settled:
+                        return 0 if entry is None else entry.revision
+                elif data is None and not is_there:
+                    return 0
+                try:
+                    nonce = self._context.nonce()
+                    about = b""
+                    if data is None:
+                        about = self._wire.write(Deletion(change.at or change.expired, settled))
+                    revision = await self._nats.write(BUCKET, change.name, data, base, nonce, self.write_timeout, about)
+                except WrongRevision:  # another node's change was written first
+                    entry = BucketEntry(change.name, None, base)
+                    continue
+                change.late = False
+                return revision
+        except (Unavailable, Unknown, NoAnswer):
+            change.late = True
+            await asyncio.sleep(AGAIN)
+            return None
+
+    def _refuse_too_large(self) -> None:
+        """Log that only this node keeps the message."""
+        self._wire.refusals.add(TOO_LARGE, self._context.node, MAX_PAYLOAD)
+
+    def _dated(self, entry: BucketEntry) -> tuple[float, str]:
+        """Return the date of a value, and the node that wrote it. A deletion by other means has neither."""
+        if entry.value is None:
+            deleted = self._deletion.value(entry.about) if entry.about else None
+            return (0.0, "") if deleted is None or not valid_time(deleted[1].at) else (deleted[1].at, deleted[0].node)
+        found = self._read(entry)
+        return (0.0, "") if found is None else (found[1].at or found[1].body.timestamp, found[0])
+
+    def _newer(self, entry: BucketEntry, change: _Change, clear: bool) -> bool:
+        """Return whether a value stays that another node has written, when neither node knew of the other's change.
+        Values that this node has written since its start are older. So are values that a clear finds that was not
+        delayed, and a deletion before which this node had written all its changes."""
+        node = self._context.node
+        there = self._dated(entry)
+        if not change.restored:
+            if there[1] == node:
+                return False
+            if clear and not change.late and asyncio.get_running_loop().time() - change.since < PROMPT:
+                return False
+            deleted = self._deletion.value(entry.about) if entry.value is None and entry.about else None
+            if deleted is not None and node in deleted[1].settled:
+                return False
+        return there > (change.at, node)
+
+    async def _settle_elsewhere(self, name: str) -> tuple[tuple[str, ...], bool]:
+        """Wait until the other nodes have written their changes of a topic. Return those that have, and whether these
+        are all other nodes."""
+        self._asked.append(name)
+        asking = self._asking
+        if asking is None:
+            asking = self._asking = self._tasks.run(self._ask_others())
+        return await asyncio.shield(asking)
+
+    async def _ask_others(self) -> tuple[tuple[str, ...], bool]:
+        await asyncio.sleep(0)  # all clears of this iteration together
+        self._asking = None
+        names, self._asked = self._asked, []
+        question = msgspec.msgpack.encode(names)
+        peers = list(self._peers.values())
+        answers = await asyncio.gather(*(self._ask(peer.name, question) for peer in peers if peer.status == RUNNING))
+        settled = tuple(node for node in answers if node)
+        return settled, len(settled) == len(peers)
+
+    async def _ask(self, node: str, question: bytes) -> str:
+        """Ask a node, and return its name; empty: it has not answered, or could not."""
+        try:
+            await self._calls.call(node, SETTLE, question, SETTLE_TIMEOUT)
+        except (NodeUnreachable, CallFailed) as error:
+            logger.debug("cluster_retained_not_settled node=%s error=%s", node, error)
+            return ""
+        return node
+
+    async def _settle(self, node: str, argument: bytes) -> bytes:
+        """Write this node's changes of topics that another node is about to clear."""
+        names = self._calls.decoded(node, argument, list[str])
+        if self._watch is None:
+            raise CallFailed("it has not started yet")
+        waiting: list[asyncio.Future[None]] = []
+        for name in names:
+            change = self._changes.get(name)
+            # A clear by this node may itself wait for that node.
+            if change is not None and self._broker.retained.get(change.topic) is not None:
+                waiting.append(change.decision())
+        if waiting:
+            _, late = await asyncio.wait(waiting, timeout=SETTLE_TIMEOUT)
+            if late:
+                raise CallFailed("it cannot be written now")
+        return b""
+
+    def _has(self, change: _Change, data: bytes | None, revision: int) -> None:
+        if data is None:
+            self._known.pop(change.name, None)
+            if revision > self._last:
+                self._deleted[change.name] = revision
+        else:
+            self._known[change.name] = _Known(change.topic, revision)
+            message = self._broker.retained.get(change.topic)
+            if message is not None:
+                self._will_expire(change.name, message, revision, 0.0)
+
+    def _done(self, change: _Change, revision: int, entry: BucketEntry | None = None) -> None:
+        """End a change, because the bucket has it, or (``entry``) a newer one."""
+        self._changes.pop(change.name, None)
+        self._rows.remove(change.topic)
+        change.decided(change.count)
+        if change.told is not None and (entry is None or entry.revision < change.told.revision):
+            entry = change.told
+        if entry is None or entry.revision <= revision or not self.joined:
+            return
+        known = self._known.get(change.name)
+        if known is not None and entry.revision < known.revision:
+            return
+        if entry.value is None:
+            self._known.setdefault(change.name, _Known(change.topic, 0))
+        # Not by ``_told``: a node that has started knows the revisions of values that it has not applied yet.
+        self._apply(entry)
+
+    def _encoded(self, message: Message, version: Version | None, at: float = 0.0) -> bytes:
+        if not message.id:
+            message.id = self._context.nonce().upper()
+        record = retained_record(message, self._clock.skew)
+        return self._wire.write(RetainedValue(record.body, record.mountpoint, version, at))
+
+    # ------------------------------------------------------- changes of others
+
+    def _on_entry(self, entry: BucketEntry) -> None:
+        self._last = entry.revision
+        if self._deleted.get(entry.key, entry.revision + 1) <= entry.revision:
+            del self._deleted[entry.key]
+        if self.joined:
+            self._told(entry)
+        else:
+            self._seen[entry.key] = entry
+
+    def _on_current(self) -> None:
+        if not self.joined and self._joining is None:
+            self._joining = self._tasks.run(self._join())
+
+    def _on_lost(self, bucket: str) -> None:
+        if bucket == BUCKET and self._watch is not None:
+            logger.warning("cluster_retained_lost detail=%s", "the bucket is read again, and filled if it is new")
+            if self.joined:
+                self._life.reached(self._last)
+            self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self._ready.clear()
+        self._last = 0
+        self._seen = {}
+        self._known = {}
+        self._deleted = {}
+        self._expiring = []
+        if self._joining is not None:
+            self._joining.cancel()
+            self._joining = None
+
+    def _told(self, entry: BucketEntry) -> None:
+        if entry.key == RECORD:
+            return
+        known = self._known.get(entry.key)
+        if known is not None and entry.revision <= known.revision:
+            return
+        change = self._changes.get(entry.key)
+        if change is None:
+            self._apply(entry)
+        elif change.told is None or change.told.revision < entry.revision:
+            change.told = entry
+
+    def _apply(self, entry: BucketEntry) -> None:
+        if entry.value is None:
+            known = self._known.pop(entry.key, None)
+            if known is not None:
+                self._broker.retaining.take(Message(known.topic, b"", retain=True))
+            return
+        read = self._read(entry)
+        if read is None:
+            return
+        _, value = read
+        message = self._message(value)
+        self._known[entry.key] = _Known(message.topic, entry.revision)
+        self._will_expire(entry.key, message, entry.revision, _LATER)
+        if self._broker.retained.expired(message, self._clock.now()) or not self._broker.retaining.take(message):
+            # The message that was here before is not the one that the others have.
+            self._broker.retaining.take(Message(message.topic, b"", retain=True))
+
+    def _read(self, entry: BucketEntry) -> tuple[str, RetainedValue] | None:
+        """The node that wrote it, and what."""
+        read = None if entry.value is None or entry.key == RECORD else self._values.value(entry.value)
+        if read is None:
+            return None
+        header, value = read
+        topic = value.body.topic
+        valid = valid_body(value.body) and valid_time(value.at)
+        if thing_key(topic) != entry.key or topic.startswith("$SYS") or not valid:
+            self._wire.refusals.add(MALFORMED, header.node, "-")
+            return None
+        return header.node, value
+
+    def _message(self, value: RetainedValue) -> Message:
+        body = value.body
+        publisher = None
+        if body.client_id is not None:
+            zone = self._zone
+            publisher = restored_client(
+                self._broker, lambda _: (zone, Limits()), body.client_id, body.username, body.proved
+            )
+            publisher.mountpoint = value.mountpoint
+        known = self._broker.retained.get(body.topic)
+        topic = body.topic if known is None else known.topic
+        skew = self._clock.skew
+        if skew:
+            body = msgspec.structs.replace(body, timestamp=body.timestamp - skew)
+        return restored_message(body, topic, publisher, self._clock.now())
+
+    # ------------------------------------------------------------------ expiry
+
+    def _will_expire(self, name: str, message: Message, revision: int, later: float) -> None:
+        deadline = self._broker.retained.deadline(message)
+        if deadline is None:
+            return
+        date = message.timestamp + self._clock.skew
+        heapq.heappush(self._expiring, (deadline + later, name, revision, date))
+        if len(self._expiring) > 2 * len(self._known) + _SUPERSEDED:
+            found = [each for each in self._expiring if self._is_at(each[1], each[2])]
+            heapq.heapify(found)
+            self._expiring = found
+
+    def _is_at(self, name: str, revision: int) -> bool:
+        known = self._known.get(name)
+        return known is not None and known.revision == revision
+
+    async def _sweep(self) -> None:
+        """Delete expired messages from the bucket, and note how far this node has read."""
+        while True:
+            await asyncio.sleep(SWEEP)
+            _ = self.takes  # it notes since when
+            if not self.joined:
+                continue
+            self._life.reached(self._last)
+            now = self._clock.now()
+            for _ in range(_PER_SWEEP):
+                if not self._expiring or self._expiring[0][0] > now or not self.writable:
+                    break
+                _, name, revision, date = heapq.heappop(self._expiring)
+                if not self._is_at(name, revision) or name in self._changes:
+                    continue
+                # As a change, so that a change in the meantime is written after it. Any other message is later.
+                self._change(self._known[name].topic, revision, 0.0).expired = date
+
+    # -------------------------------------------------------------------- join
+
+    async def _join(self) -> None:
+        try:
+            joined = self._life.joined
+            record = await self._life.find()
+            replaced = False
+            if joined is not None and joined.id == record.id:
+                pass
+            elif joined is not None:
+                reached = (joined.generation, joined.reached)
+                await self._fill(record, reached)
+                await self._life.filled(reached)
+            elif record.by == self._wire.uid or not self._has_any():
+                await self._fill(record, None)
+            else:
+                replaced = True
+            self._mirror(record, joined is None, replaced)
+        finally:
+            if self._joining is asyncio.current_task():
+                self._joining = None
+
+    def _has_any(self) -> bool:
+        return any(entry.value is not None and entry.key != RECORD for entry in self._seen.values())
+
+    async def _fill(self, record: BucketRecord, reached: Version | None) -> None:
+        """Write missing messages to the bucket. ``reached``: how far this node had read the bucket that was lost."""
+        topics = [topic for topic in self._broker.retained.topics() if not topic.startswith("$SYS")]
+        logger.info("cluster_retained_filled messages=%s lost=%s", len(topics), reached is not None)
+        await each_of(topics, lambda topic: self._offer(record, topic, reached), _AT_ONCE)
+
+    async def _offer(self, record: BucketRecord, topic: str, reached: Version | None) -> None:
+        name = thing_key(topic)
+        if name in self._changes:
+            return
+        entry = self._seen.get(name)
+        while True:
+            message = self._broker.retained.get(topic)
+            if message is None or self._broker.retained.expired(message, self._clock.now()):
+                return
+            read = None if entry is None else self._read(entry)
+            base = 0
+            if read is not None:
+                assert entry is not None
+                if reached is None or read[1].version is None or read[1].version >= reached:
+                    return
+                base = entry.revision
+            elif entry is not None and entry.value is None and reached is not None:
+                return
+            elif reached is not None and reached < record.filled:
+                return  # a node that knew more has cleared it
+            data = self._encoded(message, reached or NEVER)
+            try:
+                revision = await self._nats.write(BUCKET, name, data, base, self._context.nonce(), self.write_timeout)
+            except (WrongRevision, Unknown, Unavailable):
+                entry = await self._life.read_again(name)
+                continue
+            except TooLarge:
+                self._refuse_too_large()
+                return
+            known = self._seen.get(name)
+            if known is None or known.revision < revision:
+                self._seen[name] = BucketEntry(name, data, revision)
+            return
+
+    def _mirror(self, record: BucketRecord, first: bool, replaced: bool) -> None:
+        """Make this node's messages those of the bucket, plus those that are too large for it. ``replaced``: delete the
+        latter, too, because the node was not in this cluster."""
+        broker = self._broker
+        self.generation = record.generation
+        seen, self._seen = self._seen, {}
+        own = {topic for topic in broker.retained.topics() if not topic.startswith("$SYS")}
+        unreadable: set[str] = set()
+        before = self._life.joined
+        for change in self._changes.values():
+            change.late = True  # changes of the meantime are read first
+            if before is None or before.id != record.id:
+                change.base, change.told = 0, None  # these are of another bucket
+        self._ready.set()
+        for entry in sorted(seen.values(), key=lambda entry: entry.revision):
+            read = self._read(entry)
+            if read is None:
+                if entry.value is not None and entry.key != RECORD:
+                    unreadable.add(entry.key)
+                continue
+            body = read[1].body
+            own.discard(body.topic)
+            there = broker.retained.get(body.topic)
+            if entry.key in self._changes or (there is not None and _same(there, body)):
+                self._known[entry.key] = _Known(body.topic, entry.revision)
+                if there is not None:
+                    self._will_expire(entry.key, there, entry.revision, _LATER)
+                continue
+            try:
+                self._apply(entry)
+            except Exception:  # a fault with one topic must not affect the others
+                logger.exception("cluster_retained_not_taken topic=%s", body.topic)
+        gone = 0
+        for topic in own:
+            name = thing_key(topic)
+            if name in self._changes or name in unreadable:
+                continue
+            message = broker.retained.get(topic)
+            if replaced or message is None or fits(self._encoded(message, None), self._nats.max_payload):
+                gone += 1
+                broker.retaining.take(Message(topic, b"", retain=True))
+        if first and gone:
+            logger.warning(
+                "cluster_retained_replaced count=%s detail=%s", gone, "the cluster did not have what this node had"
+            )
+        self._life.join(record, self._last)
+        logger.info("cluster_retained_joined messages=%s generation=%s", len(self._known), record.generation)
+
+
+def _same(message: Message, body: records.StoredBody) -> bool:
+    return message.id == body.id and message.payload == body.payload and message.qos == body.qos
