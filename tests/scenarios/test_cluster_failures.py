@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from taipan.broker.channel import undecided
-from taipan.broker.cluster import retained
 from taipan.broker.cluster.nats.interface import NatsRefused
 from taipan.broker.cluster.nats_cluster import NatsCluster
+from taipan.broker.cluster.shared import retained
 from taipan.broker.core.cluster import RUNNING, STOPPED, SUSPECT
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.packets import Will

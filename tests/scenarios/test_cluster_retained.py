@@ -10,9 +10,9 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from taipan.broker.cluster import retained
 from taipan.broker.cluster.nats.interface import HEADROOM
 from taipan.broker.cluster.nats_cluster import NatsCluster
+from taipan.broker.cluster.shared import retained
 from taipan.broker.cluster.shared.retained import BUCKET, ClusterRetained
 from taipan.broker.cluster.wire import thing_key
 from taipan.broker.mqtt.constants import MESSAGE_EXPIRY_INTERVAL, PUBACK, USER_PROPERTY

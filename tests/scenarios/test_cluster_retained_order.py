@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from taipan.broker.channel import undecided
-from taipan.broker.cluster import retained
+from taipan.broker.cluster.shared import retained
 from taipan.broker.cluster.shared.bucket_life import RECORD
 from taipan.broker.cluster.shared.retained import BUCKET
 from taipan.broker.cluster.wire import thing_key

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from taipan.broker.cluster import evacuation
+from taipan.broker.cluster.moving import evacuation
 from taipan.broker.cluster.moving.evacuation import ALARM, CAN, GRACE, TAKE, NodeEvacuation
 from taipan.broker.cluster.moving.handover import Handover
 from taipan.broker.cluster.moving.outgoing import Outgoing

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from taipan.broker.cluster import handover
+from taipan.broker.cluster.moving import handover
 from taipan.broker.cluster.moving.outgoing import FETCH, PREPARE, Outgoing
 from taipan.broker.cluster.moving.session_transfer import NOT_OURS, Prepared
 from taipan.broker.cluster.nats_cluster import NatsCluster

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from taipan.broker.cluster import known_routes, link_receiver
+from taipan.broker.cluster.links import known_routes, link_receiver
 from taipan.broker.cluster.links.link import HELLO, PREFIX, Link
 from taipan.broker.cluster.links.link_receiver import MARK, LinkReceiver
 from taipan.broker.cluster.links.link_writer import WINDOW

@@ -10,10 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from taipan.broker.cluster import nats_cluster, outgoing
+from taipan.broker.cluster import nats_cluster
 from taipan.broker.cluster.context import PIECE_MESSAGES
 from taipan.broker.cluster.members.members import BUCKET as MEMBERS
 from taipan.broker.cluster.members.members import Members
+from taipan.broker.cluster.moving import outgoing
 from taipan.broker.cluster.moving.handover import Handover
 from taipan.broker.cluster.moving.incoming import ADOPTED, FETCHING, HandoverRow, Incoming
 from taipan.broker.cluster.moving.outgoing import CANCEL, PREPARE, Leaving
