@@ -1,6 +1,5 @@
-"""ConnectionPool: a limited number of connections to a system that a source of access asks."""
+"""ConnectionPool: connections to a system that a source of access asks."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
@@ -11,35 +10,41 @@ Answer = TypeVar("Answer")
 
 
 class ConnectionPool(Generic[Connection]):
-    """Belongs to one event loop. A connection whose question was given up is closed, because its answer may still
-    arrive."""
+    """Belongs to one event loop. There are as many connections as questions at a time, which ``RemoteSource`` limits: a
+    question never waits while another connection is opened. A connection whose question was given up is closed, because
+    its answer may still arrive."""
 
-    def __init__(
-        self, size: int, open: Callable[[], Awaitable[Connection]], abort: Callable[[Connection], None]
-    ) -> None:
+    def __init__(self, open: Callable[[], Awaitable[Connection]], abort: Callable[[Connection], None]) -> None:
         """``open`` returns a new connection, or raises SourceFailed; ``abort`` closes one without waiting."""
         self._open = open
         self._abort = abort
         self._free: list[Connection] = []
-        self._places = asyncio.Semaphore(size)
         self._closed = False
 
     async def use(self, question: Callable[[Connection], Awaitable[Answer]]) -> Answer:
-        """Ask over a connection, after waiting for one. ``question`` raises SourceFailed, with ``away`` if its
-        connection cannot be used again."""
-        async with self._places:
-            while self._free:
-                try:
-                    return await self._asked(self._free.pop(), question)
-                except SourceFailed as failure:
-                    if not failure.away:
-                        raise
-                    # The server may have closed the connection while nobody used it.
-            return await self._asked(await self._open(), question)
+        """Ask over a connection. ``question`` raises SourceFailed, with ``away`` if its connection cannot be used
+        again."""
+        while self._free:
+            try:
+                return await self._asked(self._free.pop(), question)
+            except SourceFailed as failure:
+                if not failure.away:
+                    raise
+                # The server may have closed the connection while nobody used it.
+        if self._closed:
+            raise SourceFailed("stopping")
+        return await self._asked(await self._open(), question)
+
+    def keep(self, connection: Connection) -> None:
+        """Add a connection that was opened for another purpose. The pool has at most one that no question has
+        opened."""
+        self._release(connection, usable=not self._free)
 
     async def _asked(self, connection: Connection, question: Callable[[Connection], Awaitable[Answer]]) -> Answer:
         usable = False
         try:
+            if self._closed:  # while the connection was opened
+                raise SourceFailed("stopping")
             answer = await question(connection)
             usable = True
             return answer
@@ -47,10 +52,13 @@ class ConnectionPool(Generic[Connection]):
             usable = not failure.away
             raise
         finally:
-            if usable and not self._closed:
-                self._free.append(connection)
-            else:
-                self._abort(connection)
+            self._release(connection, usable)
+
+    def _release(self, connection: Connection, usable: bool) -> None:
+        if usable and not self._closed:
+            self._free.append(connection)
+        else:
+            self._abort(connection)
 
     def close(self) -> None:
         self._closed = True

@@ -22,7 +22,8 @@ from .emqx_plugin import EmqxPlugin
 class RemoteSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What the table of each remote source has; the settings of a ``remote.RemoteSource`` are a subclass."""
 
-    timeout: PositiveSeconds = 5.0  # of a question, the wait for a connection included
+    timeout: PositiveSeconds = 5.0  # of a question, from its turn on
+    wait_timeout: PositiveSeconds = 60.0  # of a question that waits for its turn
     connect_timeout: PositiveSeconds = 5.0
     pool_size: Annotated[int, Meta(ge=1, le=10_000)] = 32
     on_failure: Literal["deny", "ignore"] = "deny"

@@ -1,7 +1,10 @@
 """RemoteSource: a source of access on another system, which may be slow, broken or unreachable.
 
-Common to all of them: the limit of open questions, the time-out, the circuit breaker, the status and its alarm,
-counting and logging of failures, and the end. Each source itself connects, asks the question, and closes."""
+Common to all of them: the limit of open questions and of their wait, the time-out, the circuit breaker, the status and
+its alarm, counting and logging of failures, and the end. Each source itself connects, asks the question, and closes.
+
+At most ``pool_size`` questions are asked at a time. Only what the other side does with these is a failure of it; the
+wait of the others for their turn is not, and has a limit of its own."""
 
 import asyncio
 import logging
@@ -9,6 +12,7 @@ from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, ClassVar, Final
 
+from ..loop.answer_limit import answer_within
 from ..mqtt import reason_codes
 from ..session.client_info import ClientInfo
 from .auth_result import AuthOutcome
@@ -51,7 +55,9 @@ class RemoteSource(Source, OutsideSource):
         self._limits = settings
         self._most_open = settings.pool_size * self.waiting_per_connection
         self._open = 0
+        self._turns = asyncio.Semaphore(settings.pool_size)
         self._retired = False
+        self._stopped = False
         self._closing: asyncio.Task[None] | None = None
         self._reaching: asyncio.Task[None] | None = None
         self._quiet_until = 0.0
@@ -81,9 +87,40 @@ class RemoteSource(Source, OutsideSource):
         if self._open >= self._most_open:
             return self._failure("busy", f"access.{self.name}.pool_size")
         self._open += 1
+        try:
+            if not await self._has_turn():
+                return self._failure("busy", f"access.{self.name}.wait_timeout")
+            try:
+                return await self._answer_of(setting, question)
+            finally:
+                self._turns.release()
+        finally:
+            self._open -= 1
+            if self._retired and self._open == 0:
+                self._close_later()
+
+    async def _has_turn(self) -> bool:
+        """Wait until a question may be asked; return whether that was in time."""
+        if not self._turns.locked():
+            await self._turns.acquire()
+            return True
+        try:
+            async with answer_within(self._limits.wait_timeout):
+                await self._turns.acquire()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _answer_of(self, setting: str, question: Callable[[], Awaitable[Verdict]]) -> Verdict:
+        status = self.status
+        # Both may have changed while the question waited.
+        if self._stopped:
+            return self._failure("stopping", setting)
+        if status.breaker_blocks:
+            return self._failure("down", setting, status.reason)
         begun = asyncio.get_running_loop().time()
         try:
-            async with asyncio.timeout(self._limits.timeout):
+            async with answer_within(self._limits.timeout):
                 verdict = await question()
         except SourceFailed as why:
             if why.away:
@@ -101,10 +138,6 @@ class RemoteSource(Source, OutsideSource):
         else:
             status.answered(verdict.decision, asyncio.get_running_loop().time() - begun)
             return verdict
-        finally:
-            self._open -= 1
-            if self._retired and self._open == 0:
-                self._close_later()
 
     def facts(self, client: ClientInfo, username: str | None) -> dict[str, str]:
         """What placeholders stand for, without password, action and topic. ``username``: what the client calls itself
@@ -171,7 +204,7 @@ class RemoteSource(Source, OutsideSource):
     async def try_connection(self) -> None:
         """``connect``, within the time-out. Raises SourceFailed, whatever a source raises."""
         try:
-            async with asyncio.timeout(self._limits.timeout):
+            async with answer_within(self._limits.timeout):
                 await self.connect()
         except SourceFailed:
             raise
@@ -211,7 +244,7 @@ class RemoteSource(Source, OutsideSource):
     @property
     def busy(self) -> bool:
         """Whether it still answers questions, or has connections to close."""
-        return self._open > 0 or (self._closing is not None and not self._closing.done())
+        return self._open > 0 or any(task is not None and not task.done() for task in (self._reaching, self._closing))
 
     def retire(self) -> None:
         """Another source replaces this one: open questions are still answered, then the connections are closed."""
@@ -226,9 +259,11 @@ class RemoteSource(Source, OutsideSource):
             self._closing = None if closing is None else asyncio.ensure_future(closing)
 
     async def stop(self) -> None:
-        """Close its connections now; open questions fail."""
+        """Close its connections now; open questions fail. Afterwards none is being opened."""
         self.halt()
-        self._retired = True
+        self._retired = self._stopped = True
         self._close_later()
+        if self._reaching is not None:
+            await asyncio.wait([self._reaching])
         if self._closing is not None:
             await self._closing

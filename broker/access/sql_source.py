@@ -32,7 +32,7 @@ class SqlSource(DatabaseSource):
         letters = [frozenset(self.queries[word].letters) if word in self.queries else None for word in QUERIES]
         super().__init__(name, settings, context, Queries(QUERIES, *letters))
         self._form = HashFormat(settings.password_hash)
-        self._pool: ConnectionPool[Any] = ConnectionPool(settings.pool_size, self.open, self.abort)
+        self._pool: ConnectionPool[Any] = ConnectionPool(self.open, self.abort)
 
     # --------------------------------------------------------- of a database
 
@@ -48,6 +48,19 @@ class SqlSource(DatabaseSource):
     @abstractmethod
     def abort(self, connection: Any) -> None:
         """Close a connection without waiting."""
+
+    async def connect(self) -> None:
+        """Open the first connection of the pool, so that clients find one that is open."""
+        connection = await self.open()
+        try:
+            await self.check(connection)
+        except BaseException:
+            self.abort(connection)
+            raise
+        self._pool.keep(connection)
+
+    async def check(self, connection: Any) -> None:
+        """Raise SourceFailed for a query that is invalid."""
 
     # ------------------------------------------------------------- questions
 

@@ -10,6 +10,7 @@ import pytest
 
 from taipan.broker.access.control import AccessControl
 from taipan.broker.access.registry import ACCESS_SOURCES
+from taipan.broker.access.remote_status import CONNECTED
 from tests.broker.access.sources.postgresql import TABLES, server_of_tests
 from tests.broker.access.sources.sql_tables import settings_of, sha256
 from tests.broker.access.test_sources import client, control, decision, log_in
@@ -140,12 +141,32 @@ async def test_a_wrong_password_of_the_database_and_a_query_that_is_none() -> No
 
 @pytest.mark.asyncio
 async def test_ten_thousand_clients_at_once() -> None:
-    """None is refused because of the others."""
+    """None is refused because of the others: they wait longer than ``timeout`` for their turn."""
     rows = (
         "create unique index on mqtt_user (username); insert into mqtt_user (username, password) "
         "select 'u' || n, encode(sha256(('p' || n)::bytea), 'hex') from generate_series(1, 10000) n;"
     )
-    async with asked(rows, timeout=patience(20)) as access:
+    async with asked(rows, timeout=patience(1), wait_timeout=patience(60)) as access:
         logins = [log_in(access, client(f"u{n}"), f"p{n}".encode()) for n in range(1, 10_001)]
         told = await asyncio.gather(*logins)
         assert {(outcome.reason_code, outcome.detail) for outcome in told} == {(0, "")}
+
+
+@pytest.mark.asyncio
+async def test_the_first_connection_is_open_before_a_client_comes() -> None:
+    rows = f"insert into mqtt_user (username, password) values ('ann', '{sha256('right')}')"
+    async with asked(rows) as access:
+        source: Any = access.sources["postgresql"]
+        async with asyncio.timeout(patience(40)):
+            while source.status.word != CONNECTED:
+                await asyncio.sleep(0.01)
+        (opened,) = _connections()
+        assert (await log_in(access, client(), b"right")).reason_code == 0
+        assert _connections() == [opened]
+    async with asyncio.timeout(patience(40)):
+        while _connections():
+            await asyncio.sleep(0.01)
+
+
+def _connections() -> list[list[str]]:
+    return server_of_tests().query("select pid from pg_stat_activity where application_name = 'taipan'")

@@ -4,6 +4,7 @@ import asyncio
 import ssl
 from collections.abc import Sequence
 
+from ...loop.answer_limit import answer_within
 from ..remote import SourceFailed
 from ..remote_status import NO_CONNECTION
 from .message import (
@@ -39,7 +40,7 @@ class LdapConnection:
     ) -> "LdapConnection":
         """``encrypt_first``: with TLS from the first byte on, instead of StartTLS. Raises SourceFailed."""
         try:
-            async with asyncio.timeout(timeout):
+            async with answer_within(timeout):
                 at_once = tls if encrypt_first else None
                 reader, writer = await asyncio.open_connection(
                     host, port, ssl=at_once, server_hostname=host if at_once is not None else None

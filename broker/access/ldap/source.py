@@ -82,18 +82,14 @@ class LdapSource(DatabaseSource):
         self._tls: ssl.SSLContext | None = tls_of(_secured(settings))
         self._names = _names(settings)
         self._identities = _identities(settings)
-        self._pool: ConnectionPool[LdapConnection] = ConnectionPool(
-            settings.pool_size, self._bound, LdapConnection.abort
-        )
-        self._logins: ConnectionPool[LdapConnection] = ConnectionPool(
-            settings.pool_size, self._new_connection, LdapConnection.abort
-        )
+        self._pool: ConnectionPool[LdapConnection] = ConnectionPool(self._bound, LdapConnection.abort)
+        self._logins: ConnectionPool[LdapConnection] = ConnectionPool(self._new_connection, LdapConnection.abort)
 
     # ----------------------------------------------------------- connections
 
     async def connect(self) -> None:
-        """Open a connection and bind."""
-        (await self._bound()).abort()
+        """Open the first connection of the pool."""
+        self._pool.keep(await self._bound())
 
     async def _new_connection(self) -> LdapConnection:
         """To the first server that can be reached."""

@@ -3,12 +3,12 @@
 aiomysql has no prepared statements. A value is written into the statement in hexadecimal: then none of its characters
 has a meaning in SQL, with any ``sql_mode`` of the server."""
 
-import asyncio
 from typing import Any, Final
 
 from aiomysql.cursors import Cursor, DictCursor
 from pymysql import err
 
+from ...loop.answer_limit import answer_within
 from ...mysql_connection import SecureConnection
 from ..database import StoredPassword, Values, as_bytes
 from ..database_checks import tls_of
@@ -48,10 +48,6 @@ class MysqlSource(SqlSource):
         }
         self._connect_timeout = settings.connect_timeout
 
-    async def connect(self) -> None:
-        """Open a connection, and close it."""
-        self.abort(await self.open())
-
     async def find_password(self, values: Values) -> StoredPassword | None:
         """Find the columns of the first row by name, as EMQX 4 does."""
         rows = await self.rows("auth_query", values)
@@ -69,7 +65,7 @@ class MysqlSource(SqlSource):
         connection = SecureConnection.to(**self._options)
         connected = False
         try:
-            async with asyncio.timeout(self._connect_timeout):
+            async with answer_within(self._connect_timeout):
                 await connection._connect()
             connected = True
             return connection

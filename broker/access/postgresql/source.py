@@ -4,6 +4,7 @@ from typing import Any, Final
 
 import asyncpg
 
+from ...loop.answer_limit import answer_within
 from ..database import StoredPassword, Values, as_bytes
 from ..database_checks import tls_of
 from ..database_settings import address_of
@@ -38,23 +39,20 @@ class PostgresqlSource(SqlSource):
             "password": settings.password,
             "database": settings.database,
             "ssl": False if tls is None else tls,
-            "timeout": settings.connect_timeout,
+            "timeout": None,
             "server_settings": {"application_name": "taipan"},
         }
+        self._connect_timeout = settings.connect_timeout
 
-    async def connect(self) -> None:
-        """Open a connection and have the statements prepared, which shows an invalid one."""
-        connection = await self.open()
-        try:
-            for word, statement in self._statements.items():
-                try:
-                    await connection.prepare(statement)
-                except _ERRORS as error:
-                    raise SourceFailed("query", f"access.{self.name}.{word}", in_one_line(error)) from None
-        except OSError as error:
-            raise SourceFailed("broken", detail=in_one_line(error), away=True) from None
-        finally:
-            connection.terminate()
+    async def check(self, connection: Any) -> None:
+        """Have the statements prepared, which shows an invalid one."""
+        for word, statement in self._statements.items():
+            try:
+                await connection.prepare(statement)
+            except _ERRORS as error:
+                raise SourceFailed("query", f"access.{self.name}.{word}", in_one_line(error)) from None
+            except OSError as error:
+                raise SourceFailed("broken", detail=in_one_line(error), away=True) from None
 
     async def find_password(self, values: Values) -> StoredPassword | None:
         rows = await self.rows("auth_query", values)
@@ -73,7 +71,8 @@ class PostgresqlSource(SqlSource):
 
     async def open(self) -> Any:
         try:
-            return await asyncpg.connect(**self._options)
+            async with answer_within(self._connect_timeout):
+                return await asyncpg.connect(**self._options)
         except TimeoutError:
             raise SourceFailed("timeout", f"access.{self.name}.connect_timeout", away=True) from None
         except (OSError, ValueError, *_ERRORS) as error:

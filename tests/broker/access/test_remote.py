@@ -113,6 +113,76 @@ async def test_a_fault_of_the_source_itself(on_failure: str, decision: str, capl
     await box.stop()
 
 
+async def slowly(box: Box) -> Verdict:
+    """An answer that takes a quarter of the time-out."""
+    await asyncio.sleep(0.05)
+    return ALLOWED
+
+
+async def test_the_wait_for_a_turn_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twenty questions take five times the time-out, each of them a quarter of it."""
+    box = Box(pool_size=1, timeout=0.2)
+    monkeypatch.setattr(Box, "_answer", slowly)
+    verdicts = await asyncio.gather(*(box.asked() for _ in range(20)))
+    assert verdicts == [ALLOWED] * 20 and box.status.failed == 0 and not box.reasons
+    await box.stop()
+
+
+async def test_the_wait_for_a_turn_has_a_limit_and_a_reason_of_its_own() -> None:
+    """It says nothing about the other side."""
+    box = Box(pool_size=1, timeout=3600.0, wait_timeout=0.01)
+    box.answer = None
+    first = asyncio.ensure_future(box.asked())
+    await asyncio.sleep(0)
+    for _ in range(2 * BREAKER_FAILURES):
+        assert (await box.asked()) == Verdict(DENY, "box_busy", "access.box.wait_timeout")
+    assert box.status.breaker == CLOSED and box.reasons == ["access_box_busy"] * 10 and not box.tries
+    first.cancel()
+    box.answer = ALLOWED
+    assert (await box.asked()).allowed
+    await box.stop()
+
+
+async def test_questions_that_wait_while_the_breaker_opens_are_not_asked() -> None:
+    box = Box(pool_size=BREAKER_FAILURES, timeout=0.01)
+    box.answer = None
+    verdicts = await asyncio.gather(*(box.asked() for _ in range(50)))
+    failures = [verdict.failure for verdict in verdicts]
+    assert failures == ["box_timeout"] * BREAKER_FAILURES + ["box_down"] * (50 - BREAKER_FAILURES)
+    await box.stop()
+
+
+async def test_a_question_that_waits_at_the_end_is_not_asked() -> None:
+    box = Box(pool_size=1)
+    box.answer = None
+    waiting = [asyncio.ensure_future(box.asked()) for _ in range(2)]
+    await asyncio.sleep(0)
+    assert box.under_way == 2
+    await box.stop()
+    waiting[0].cancel()
+    assert (await waiting[1]).failure == "box_stopping" and box.under_way == 0
+
+
+async def test_an_attempt_to_connect_has_ended_when_the_source_has_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[bool] = []
+
+    async def connect(box: Box) -> None:
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            await asyncio.sleep(0)  # it takes a while to close what it has opened
+            ended.append(True)
+
+    monkeypatch.setattr(Box, "connect", connect)
+    box = Box()
+    box.start()
+    await asyncio.sleep(0)
+    box.retire()
+    assert box.busy
+    await box.stop()
+    assert ended == [True] and not box.busy
+
+
 async def test_an_answer_between_failures_keeps_the_breaker_closed() -> None:
     box = Box()
     for _ in range(BREAKER_FAILURES):
