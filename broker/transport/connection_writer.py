@@ -105,7 +105,12 @@ class Flusher:
         self._scheduled = False
         budget = self._budget
         budget.deliveries = 0
-        dirty = self._next(budget)
+        dirty = self._dirty
+        if self._left or len(dirty) > SENDS_PER_ITERATION or budget.bytes > BYTES_PER_ITERATION:
+            dirty = self._share_of_iteration(budget)
+        else:
+            self._dirty = []
+            self._left_bytes = budget.bytes = 0
         for writer in dirty:
             try:
                 writer.target.flush()
@@ -132,8 +137,9 @@ class Flusher:
             self._scheduled = True
             self._loop.call_soon(self.run)
 
-    def _next(self, budget: LoopBudget) -> list[OutboundWriter]:
-        """Return the writers to write now. The bytes of the others are left for the next iteration."""
+    def _share_of_iteration(self, budget: LoopBudget) -> list[OutboundWriter]:
+        """Return the writers to write now, of more than one iteration may write. The bytes of the others are left for
+        the next iteration."""
         left, new = self._left, self._dirty
         self._dirty = []
         if budget.bytes <= BYTES_PER_ITERATION:
