@@ -247,7 +247,10 @@ def _answer_connect(
 ) -> Waiting:
     """Answer when everything that has to be on disk is there."""
     client = channel.client
-    durability = channel.context.broker.durability
+    broker = channel.context.broker
+    if broker.auto_subscribe is not None:
+        broker.auto_subscribe(session)  # on disk with the session, before the client knows of either
+    durability = broker.durability
     if durability is not None:
         # That the client is back must also be on disk; otherwise, after a crash, its earlier absence could end the
         # session.

@@ -140,6 +140,8 @@ class Broker:
         self._delayed = delayed
         # Set while topics are rewritten.
         self.rewriting: TopicRewriting | None = None
+        # Subscribes the session of a client that connects, for the operator; None: no client is subscribed.
+        self.auto_subscribe: Callable[[Session], None] | None = None
         # Topic -> whether rules select from it. For an absent topic, ``on_rule_match`` is called to find out. None:
         # there are no rules. So a topic without rules costs one lookup.
         self.rule_index: Mapping[str, object] | None = None

@@ -16,7 +16,8 @@ from .extension import Extension
 
 
 class AutoSubscribe(Extension):
-    """Subscribes clients while it is loaded. As with other subscriptions by operators, access rules do not apply."""
+    """Subscribes clients while it is loaded, as the ``auto_subscribe`` of the broker. As with other subscriptions by
+    operators, access rules do not apply."""
 
     name: ClassVar[str] = "emqx_mod_subscription"
     description: ClassVar[str] = "Proxy subscription"
@@ -37,24 +38,21 @@ class AutoSubscribe(Extension):
 
     def load(self) -> None:
         """Subscribe clients that connect from now on."""
-        if not self._active:
-            self._active = True
-            self._broker.hooks.client_connected.add(self._connected)
+        self._active = True
+        self._broker.auto_subscribe = self._subscribe_all
 
     def unload(self) -> None:
         """Stop subscribing clients; existing subscriptions stay."""
-        if self._active:
-            self._active = False
-            self._broker.hooks.client_connected.remove(self._connected)
+        self._active = False
+        self._broker.auto_subscribe = None
 
-    def _connected(self, client: ClientInfo) -> None:
-        session = self._broker.sessions.get(client.client_id)
-        if session is not None:
-            for topic in self._topics:
-                refusal = self._subscribe(session, client, topic)
-                if refusal is not None:
-                    now = self._broker.clock.now()
-                    self._broker.note_refusal("subscribe_refused", client.client_id, topic.topic, refusal, now)
+    def _subscribe_all(self, session: Session) -> None:
+        client = session.client
+        for topic in self._topics:
+            refusal = self._subscribe(session, client, topic)
+            if refusal is not None:
+                now = self._broker.clock.now()
+                self._broker.note_refusal("subscribe_refused", client.client_id, topic.topic, refusal, now)
 
     def _subscribe(self, session: Session, client: ClientInfo, topic: AutoSubscribeTopic) -> Outcome | None:
         """Subscribe the session; return why it was not subscribed."""
