@@ -112,14 +112,17 @@ def on_publish(channel: Channel, message: Message, now: float) -> Waiting:
 
 
 def publish_run(channel: Channel, run: Run, now: float) -> int:
-    """Process the PUBLISHes of a run: they are checked, routed and acknowledged together.
+    """Process the PUBLISHes of a run: they are rewritten, checked, routed and acknowledged together.
 
     Return how many, from the first one on, the budget of the iteration allows; the others are removed from ``run``.
     0: ``on_publish`` has to process each one."""
-    route = _common_route(channel, run, now)
+    broker = channel.context.broker
+    topic = run.topic
+    if broker.rewriting is not None:
+        topic = broker.rewriting.published(topic, channel.client)
+    route = _common_route(channel, run, topic, now)
     if route is None:
         return 0
-    broker = channel.context.broker
     metrics = channel.context.metrics
     client = channel.client
     if run.qos:
@@ -127,6 +130,8 @@ def publish_run(channel: Channel, run: Run, now: float) -> int:
     most = affordable(broker, route)
     if most < len(run.messages):
         run.keep(most)
+    if topic != run.topic:
+        run.readdress(topic)
     for message in run.messages:
         message.publisher = client
         message.timestamp = now
@@ -141,13 +146,12 @@ def publish_run(channel: Channel, run: Run, now: float) -> int:
     return taken
 
 
-def _common_route(channel: Channel, run: Run, now: float) -> Route | None:
-    """Return the route of a run, of which each message would pass ``on_publish`` without effects besides it. None: it
-    is not certain that each one would."""
-    broker = channel.context.broker
+def _common_route(channel: Channel, run: Run, topic: str, now: float) -> Route | None:
+    """Return the route of a run to ``topic``, its own after rewriting, of which each message would pass ``on_publish``
+    without effects besides it. None: it is not certain that each one would."""
     session = channel.session
     admitted = channel.admitted
-    until = None if admitted is None else admitted.get(run.topic)
+    until = None if admitted is None else admitted.get(topic)
     if (
         until is None
         or now >= until
@@ -158,10 +162,7 @@ def _common_route(channel: Channel, run: Run, now: float) -> Route | None:
         or (run.qos and channel.version == V5 and session.awaiting_rel is not None)
     ):
         return None
-    rewriting = broker.rewriting
-    if rewriting is not None and rewriting.published(run.topic, channel.client) != run.topic:
-        return None
-    return common_route(broker, run)
+    return common_route(channel.context.broker, run, topic)
 
 
 def _publish_if_admitted(channel: Channel, message: Message, now: float, asked: Decision | None = None) -> Waiting:
@@ -294,15 +295,8 @@ def _rewrite(channel: Channel, message: Message, now: float) -> bool:
         _refuse(channel, message, REWRITTEN_INVALID)
         return False
     if topic != message.topic:
-        _readdress(message, topic)
+        message.readdress(topic)
     return True
-
-
-def _readdress(message: Message, topic: str) -> None:
-    """Change the topic: the bytes that arrived cannot be forwarded any more."""
-    message.topic = topic
-    message.wire0_v3 = message.wire0_v5 = None
-    message.packet_id_at = 0
 
 
 def _note_qos2(channel: Channel, session: Session, message: Message, now: float) -> bool:
@@ -364,7 +358,7 @@ def _admit(channel: Channel, message: Message, now: float, asked: Decision | Non
         mounted = with_mountpoint(topic, client.mountpoint)
         if len(mounted.encode()) > MAX_STRING:
             return MOUNTED_TOO_LONG  # no PUBLISH could carry it to any client
-        _readdress(message, mounted)
+        message.readdress(mounted)
     elif (
         real == topic  # delayed topics are not remembered
         and channel.quota is None

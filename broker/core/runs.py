@@ -11,10 +11,9 @@ from ..session.subscription import VolatileSubscription
 from .broker import PUBLISH_STEPS, Broker
 
 
-def common_route(broker: Broker, run: Run) -> Route | None:
-    """Return the route of a run of a client. None: something has to see, to refuse or to select a receiver for each of
-    its messages, so ``Broker.accept`` has to process them one by one."""
-    topic = run.topic
+def common_route(broker: Broker, run: Run, topic: str) -> Route | None:
+    """Return the route of a run of a client to ``topic``, its own after rewriting. None: something has to see, to
+    refuse or to select a receiver for each of its messages, so ``Broker.accept`` has to process them one by one."""
     rules = broker.rule_index
     if (
         topic.startswith("$")

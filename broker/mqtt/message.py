@@ -177,6 +177,13 @@ class Message:
         twin.hops = self.hops
         return twin
 
+    def readdress(self, topic: str) -> None:
+        """Change the topic, before anybody has received the message: the bytes that arrived cannot be forwarded any
+        more."""
+        self.topic = topic
+        self.wire0_v3 = self.wire0_v5 = None
+        self.packet_id_at = 0
+
     @property
     def payload(self) -> bytes:
         """The payload. For an inbound message it is copied from ``frame`` when it is first read."""

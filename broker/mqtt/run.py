@@ -39,6 +39,12 @@ class Run:
         """Remove the first messages."""
         del self.messages[:count]
 
+    def readdress(self, topic: str) -> None:
+        """Change the topic of all messages."""
+        self.topic = topic
+        for message in self.messages:
+            message.readdress(topic)
+
     def release_plain(self) -> None:
         """``Message.release_plain`` of all messages, after all subscribers have received them."""
         first = self.messages[0]

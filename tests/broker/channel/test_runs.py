@@ -228,6 +228,55 @@ def test_what_is_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     assert taken == [0] and len(drained(shared)) == 3
 
 
+def _rewriting(*rules: tuple[str, str, str]) -> FakeNode:
+    keys = ("source_topic", "re", "dest_topic")
+    node = FakeNode(rewrite={"rules": [{"action": "publish", **dict(zip(keys, rule, strict=True))} for rule in rules]})
+    node.server.rewrite.load()
+    return node
+
+
+@pytest.mark.interpreted
+@versions
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_run_is_rewritten_as_one(version: int, qos: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    node = _rewriting(("old/#", "^old/(.*)$", "$1"))
+    published = node.server.rewrite.published
+
+    def watched(topic: str, publisher: Any) -> str:
+        asked.append(topic)
+        return published(topic, publisher)
+
+    monkeypatch.setattr(node.server.rewrite, "published", watched)
+    reader, writer = two(node, version)
+    asked.clear()
+    writer.send(*burst(1, 5, "old/t", qos), *burst(6, 8, "t", qos), *burst(9, 10, "old/t", 2))
+    assert asked == ["old/t", "t", "old/t", "old/t"]
+    got = drained(reader)
+    assert [(each.topic, each.payload) for each in got] == [("t", b"%d" % number) for number in range(1, 11)]
+    assert node.metrics.messages_publish == 11
+
+
+@pytest.mark.interpreted
+@versions
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_run_in_parts_is_rewritten_once(version: int, qos: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left for later iterations has the topic that the client named."""
+    from taipan.broker.core import runs
+
+    monkeypatch.setattr(dispatcher, "DELIVERIES_PER_ITERATION", 10)
+    monkeypatch.setattr(runs, "DELIVERIES_PER_ITERATION", 10)
+    node = _rewriting(("a", "^a$", "t"), ("t", "^t$", "twice"))
+    reader = node.connect("r", version=version)
+    reader.subscribe("t", "twice", qos=1)
+    writer = node.connect("w", version=version)
+    writer.publish("a", b"first")
+    assert reader.payloads() == [b"first"]
+    writer.send(*burst(1, 20, "a", qos))
+    node.run()
+    assert [(each.topic, each.payload) for each in drained(reader)] == [("t", b"%d" % n) for n in range(1, 21)]
+
+
 @pytest.mark.interpreted
 @versions
 def test_the_budget_of_an_iteration_ends_a_run(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,14 +358,18 @@ async def test_a_disk_that_fails_in_the_middle(version: int) -> None:
 # --- the same as one at a time ---------------------------------------------------------------------------------------
 
 
-def packets(random: Random, version: int) -> Iterator[Any]:
-    """Some of everything that a publisher sends."""
+def packets(random: Random, version: int, more: tuple[str, ...] = ()) -> Iterator[Any]:
+    """Some of everything that a publisher sends, also to the topics ``more``."""
     number = 0
     waiting: list[int] = []
+    topics = ("t", "t", "t", "u", "nobody", "denied/x", *more)
     for _ in range(random.randrange(1, 30)):
         kind = random.choices(("run", "qos0", "qos2", "retained", "ping", "pubrel"), (6, 2, 2, 1, 1, 2))[0]
-        topic = random.choice(("t", "t", "t", "u", "nobody", "denied/x"))
+        topic = random.choice(topics)
         if kind == "run":
+            if more and version == 5 and random.random() < 0.4:
+                yield Publish(topic, b"named", properties={c.TOPIC_ALIAS: 1})
+                yield Publish("", b"alias", properties={c.TOPIC_ALIAS: 1})
             for _ in range(random.randrange(1, 8)):
                 number += 1
                 yield Publish(topic, b"%d" % number, 1, packet_id=number, dup=random.random() < 0.1)
@@ -338,16 +391,33 @@ def packets(random: Random, version: int) -> Iterator[Any]:
 
 
 ACCESS = {"rules": [{"allow": False, "action": "publish", "topics": ["denied/#"]}]}
+REWRITTEN = [
+    {"source_topic": "old/#", "re": "^old/(.*)$", "dest_topic": "$1"},
+    {"source_topic": "u", "re": "^u$", "dest_topic": "t"},  # not for what the other rule has rewritten
+]
+OLD = ("old/t", "old/t", "old/t", "old/u", "old/denied/x", "old/nobody", "old/")
 
 
 @versions
 @pytest.mark.parametrize("seed", range(40))
 def test_a_read_is_the_same_as_its_packets_one_by_one(seed: int, version: int) -> None:
+    _compare(seed, version, (), [])
+
+
+@versions
+@pytest.mark.parametrize("seed", range(40, 100))
+def test_a_read_of_rewritten_topics_is_the_same_as_its_packets_one_by_one(seed: int, version: int) -> None:
+    _compare(seed, version, OLD, [{**rule, "action": "publish"} for rule in REWRITTEN])
+
+
+def _compare(seed: int, version: int, more: tuple[str, ...], rewritten: list[dict[str, str]]) -> None:
     outcomes = []
     for together in (True, False):
         random = Random(seed)
         zone = {"max_inflight": random.choice((3, 32)), "max_queued_messages": random.choice((5, 1000))}
-        node = FakeNode(zone, access=ACCESS)
+        node = FakeNode(zone, access=ACCESS, rewrite={"rules": rewritten})
+        if rewritten:
+            node.server.rewrite.load()
         readers = []
         heard = _hear(node, random)
         for name, qos in (("a", 0), ("b", 1), ("c", 2)):
@@ -369,7 +439,7 @@ def test_a_read_is_the_same_as_its_packets_one_by_one(seed: int, version: int) -
             writer.subscribe(TopicFilter("t", 1, no_local=version == 5))
         answers = []
         for _ in range(3):
-            sent = list(packets(random, version))
+            sent = list(packets(random, version, more))
             if together:
                 writer.send(*sent)
             else:
