@@ -11,7 +11,7 @@ from tests.support.waiting import until
 
 pytestmark = pytest.mark.asyncio
 
-QUICK = {"liveness_interval": 0.05, "liveness_timeout": 1.0, "retry_backoff": 0.01, "retry_backoff_max": 0.05,
+QUICK = {"liveness_interval": 0.05, "liveness_timeout": 60.0, "retry_backoff": 0.01, "retry_backoff_max": 0.05,
          "breaker_pause": 0.05}  # fmt: skip
 
 

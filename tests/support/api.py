@@ -78,7 +78,9 @@ class ApiClient:
     ) -> Reply:
         """``path``: relative to the prefix, percent-encoded. ``body`` is sent as JSON, ``raw`` as it is."""
         if self._session is None:
-            self._session = aiohttp.ClientSession()
+            # Its idle connection stays, however long a test takes: tests count connections.
+            connector = aiohttp.TCPConnector(keepalive_timeout=3600)
+            self._session = aiohttp.ClientSession(connector=connector)
         sent = dict(headers or {})
         if self.app is not None:
             sent.setdefault("Authorization", "Basic " + base64.b64encode(":".join(self.app).encode()).decode())
