@@ -8,13 +8,14 @@ import logging
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from ..observability.throttle import Throttle
+
 logger = logging.getLogger(__name__)
 
 MOST: Final = 134_217_728
 LEAST: Final = 4_194_304
 PART: Final = 16
 """Limit for all of them in bytes: a part of the node's budget, between these two values."""
-_SAY_EVERY: Final = 60.0
 
 
 class Newcomer(Protocol):
@@ -28,7 +29,7 @@ class BeforeLogin:
     """``bytes``: memory of all connections without a login. ``evicted``: number of connections that were closed because
     of it."""
 
-    __slots__ = ("_held", "_now", "_say_at", "bytes", "evicted", "limit")
+    __slots__ = ("_held", "_now", "_throttle", "bytes", "evicted", "limit")
 
     def __init__(self, limit: int = MOST, now: Callable[[], float] = lambda: 0.0) -> None:
         self._now = now
@@ -36,7 +37,7 @@ class BeforeLogin:
         self.bytes = 0
         self.evicted = 0
         self._held: dict[Newcomer, int] = {}
-        self._say_at = 0.0
+        self._throttle = Throttle()
 
     def __len__(self) -> int:
         return len(self._held)
@@ -68,9 +69,7 @@ class BeforeLogin:
             newcomer.evict()
             closed += 1
         self.evicted += closed
-        now = self._now()
-        if closed and now >= self._say_at:
-            self._say_at = now + _SAY_EVERY
+        if closed and self._throttle.due(self._now()):
             logger.warning(
                 "before_login_closed count=%s total=%s bytes=%s limit=%s setting=limits.memory",
                 closed,

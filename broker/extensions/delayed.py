@@ -16,6 +16,7 @@ from ..mqtt.message import Message
 from ..mqtt.properties import memory_size
 from ..mqtt.reason_codes import QUOTA_EXCEEDED
 from ..observability.metrics import Metrics
+from ..observability.throttle import Throttle
 from ..persistence.durability import Durability
 from ..session.memory_account import UNACCOUNTED, MemoryAccount
 from .extension import Extension
@@ -24,7 +25,6 @@ logger = logging.getLogger(__name__)
 
 ABSOLUTE: Final = 4_294_967
 """Numbers from this one on are a time in Unix seconds instead of a delay, as in EMQX."""
-_WARN_EVERY: Final = 60.0
 _TOO_FAR: Final = Outcome(QUOTA_EXCEEDED, "delayed.max_seconds")
 _TOO_MANY: Final = Outcome(QUOTA_EXCEEDED, "delayed.max_messages")
 _TOO_LARGE: Final = Outcome(QUOTA_EXCEEDED, "delayed.max_bytes")
@@ -57,7 +57,7 @@ class Delayed(Extension):
         self._publish = publish
         self._metrics = metrics
         self._active = False
-        self._warn_at = 0.0  # not again before this time
+        self._throttle = Throttle()
         # Durable storage; None at durability level ``memory``.
         self.durability: Durability | None = None
         self.account = account
@@ -137,8 +137,7 @@ class Delayed(Extension):
         self._publish(message)
 
     def _refuse_full(self, message: Message, now: float, outcome: Outcome) -> Outcome:
-        if now >= self._warn_at:  # only once for a burst of messages
-            self._warn_at = now + _WARN_EVERY
+        if self._throttle.due(now):
             logger.warning(
                 "delayed_messages_full messages=%s bytes=%s setting=%s", self.count, self.size, outcome.setting
             )

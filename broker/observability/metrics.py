@@ -35,7 +35,8 @@ class Reasons:
 @dataclass(slots=True, eq=False, repr=False)
 class Metrics:
     """The node's counters since its start; the hot path executes ``metrics.bytes_sent += n``. They only grow, except
-    for ``messages_retained``, the current number, which EMQX has among the counters.
+    for ``messages_retained``, the current number, which EMQX has among the counters. ``plugins``: counters of plugins
+    that are configured, by EMQX's name.
 
     They are in the order of EMQX 4.4, each group followed by the counters that only 4.0-4.3 has. A packet is counted
     only under its type (``packets_puback_sent``), a message only under its QoS (``messages_qos1_received``): the
@@ -126,6 +127,7 @@ class Metrics:
     actions_failure: int = 0
     disconnects: Reasons = field(default_factory=Reasons)
     refusals: Reasons = field(default_factory=Reasons)
+    plugins: dict[str, int] = field(default_factory=dict)
 
     def count_received(self, qos: int) -> None:
         """Count a message that was accepted without an MQTT packet."""
@@ -213,8 +215,8 @@ class Metrics:
         return self.client_auth_anonymous
 
     def snapshot(self) -> dict[str, int]:
-        """Return the values of all names, in the order of ``NAMES``."""
-        return dict(zip(NAMES, _read_all(self), strict=True))
+        """Return the values of all names, in the order of ``NAMES``, then those of plugins."""
+        return {**dict(zip(NAMES, _read_all(self), strict=True)), **self.plugins}
 
 
 _TOTALS: Final = {

@@ -21,11 +21,9 @@ from ..session.protocols import (
 from .client_events import ClientEvents
 from .log_text import shorten
 from .refused_clients import RefusedClients
+from .throttle import Throttle
 
 logger = logging.getLogger(__name__)
-
-EVERY: Final = 60.0
-MAX_ENTRIES: Final = 1024
 
 _DROPS: Final[dict[str, tuple[int, str]]] = {
     QUEUE_FULL: (logging.WARNING, "max_queued_messages, max_queued_bytes or max_outbox_bytes"),
@@ -47,21 +45,18 @@ _INTERNAL_DROPS: Final[dict[str, tuple[int, str]]] = {
 
 
 class ThrottledLog:
-    """Throttled log: at most ``MAX_ENTRIES`` of event, client, reason and setting, each with its count since its last
-    line.
+    """Throttled log: each event, client, reason and setting with its count since its last line.
 
     ``events`` records every event of a client, whatever the log level. ``refused`` records the most recent refusals at
     CONNECT.
     """
 
-    __slots__ = ("_seen", "events", "refused")
+    __slots__ = ("_throttle", "events", "refused")
 
     def __init__(self, events: ClientEvents | None = None) -> None:
         self.events = ClientEvents() if events is None else events
         self.refused = RefusedClients()
-        # (event, Client Identifier as shown, reason, setting) -> [time of the next line, number of events since the
-        # last one]
-        self._seen: dict[tuple[str, str, str, str], list[float]] = {}
+        self._throttle = Throttle()
 
     def dropped(self, client_id: str, topic: str, reason: str, now: float, internal: bool = False) -> None:
         """Log a delivery that will not happen; ``reason`` as in ``session.protocols``, ``now`` in Unix seconds.
@@ -85,17 +80,7 @@ class ThrottledLog:
         self.events.add(client_id, now, event, reason, setting, topic, detail)
         if not logger.isEnabledFor(level):
             return
-        seen = self._seen
-        key = (event, shorten(client_id), reason, setting)
-        entry = seen.get(key)
-        if entry is None:
-            if len(seen) >= MAX_ENTRIES:
-                del seen[next(iter(seen))]
-            entry = seen[key] = [0.0, 0]
-        entry[1] += 1
-        if now < entry[0]:
-            return
-        line = event + " client_id=%s topic=%s reason=%s setting=%s count=%s detail=%s"
-        logger.log(level, line, client_id, topic, reason, setting, int(entry[1]), detail)
-        entry[0] = now + EVERY
-        entry[1] = 0
+        count = self._throttle.due(now, event, shorten(client_id), reason, setting)
+        if count:
+            line = event + " client_id=%s topic=%s reason=%s setting=%s count=%s detail=%s"
+            logger.log(level, line, client_id, topic, reason, setting, count, detail)

@@ -13,6 +13,7 @@ from typing import Final
 from taipan.broker.access.guesses import address_group
 from taipan.broker.core.before_login import BeforeLogin
 from taipan.broker.loop.clock import Clock
+from taipan.broker.observability.throttle import Throttle
 from taipan.broker.session.client_info import authority
 from taipan.broker.transport.binding import listening_sockets
 from taipan.broker.transport.descriptors import SETTING, UNLIMITED, Descriptors
@@ -28,7 +29,6 @@ CONNECTION_BYTES: Final = 24_000
 """Approximate memory of an idle connection in bytes."""
 HEAD_BYTES: Final = 4_096
 """Bytes of a request that are included in this."""
-_SAY_EVERY: Final = 60.0
 _FULL: Final = {
     "management": "management_full reason=%s connections=%s unauthenticated=%s refused=%s setting=%s",
     "dashboard": "dashboard_full reason=%s connections=%s unauthenticated=%s refused=%s setting=%s",
@@ -75,7 +75,7 @@ class HttpListener:
         # Connections that have not yet sent correct credentials, oldest first: all, and by address.
         self._unauthenticated: dict[HttpConnection, None] = {}
         self._unauthenticated_of: dict[str, dict[HttpConnection, None]] = {}
-        self._say_at: dict[str, float] = {}
+        self._throttle = Throttle()
         self._sockets: list[socket.socket] = []
         self._resume_timer: asyncio.TimerHandle | None = None
         self._host = ""
@@ -181,9 +181,7 @@ class HttpListener:
     def _refuse(self, reason: str) -> None:
         """Count a connection that is closed because there are too many; log it, once in a while for each reason."""
         self.refused[reason] += 1
-        now = self._clock.now()
-        if now >= self._say_at.get(reason, 0.0):
-            self._say_at[reason] = now + _SAY_EVERY
+        if self._throttle.due(self._clock.now(), reason):
             logger.warning(
                 _FULL[self._table],
                 reason,

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from taipan.broker.mqtt.topics import valid_name
+from taipan.broker.observability.throttle import Throttle
 from taipan.broker.server import Server
 from taipan.ruleengine.engine import RuleEngine
 
@@ -28,7 +29,6 @@ REMOTE_EVERY: Final = 1.0
 """Minimum seconds between two requests to another node."""
 _END_WITHIN: Final = 1.0
 """Seconds within which streams end when the node stops."""
-_SAY_EVERY: Final = 60.0
 _YES: Final = ("1", "true")
 _NO: Final = ("0", "false", "")
 
@@ -79,7 +79,7 @@ class Live:
         self._traces = traces
         self._streams: set[LiveStream] = set()
         self._numbers = count(1)
-        self._say_at = 0.0
+        self._throttle = Throttle()
         self._stopping = False
 
     def open(self, query: LiveQuery) -> "LiveStream":
@@ -101,9 +101,7 @@ class Live:
 
     def _refuse(self) -> NoReturn:
         self.server.metrics.refusals.add("live_streams")
-        now = self.server.clock.now()
-        if now >= self._say_at:
-            self._say_at = now + _SAY_EVERY
+        if self._throttle.due(self.server.clock.now()):
             logger.warning("live_stream_refused streams=%s setting=management.max_live_streams", len(self._streams))
         raise Busy(f"{self._most} streams are already open (setting management.max_live_streams)")
 

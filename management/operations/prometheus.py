@@ -26,7 +26,7 @@ Labels = tuple[tuple[str, str], ...]
 Samples = Iterable[tuple[Labels, Number]]
 
 # The groups of EMQX's JSON form; the first word of a metric determines its group.
-_GROUPS: Final = {"bytes": "packets", "rules": "metrics", "actions": "metrics"}
+_GROUPS: Final = {"bytes": "packets", "rules": "metrics", "actions": "metrics", "webhook": "metrics"}
 
 
 class Prometheus:

@@ -16,6 +16,7 @@ from taipan.broker.core.hooks import HookPoint
 from taipan.broker.mqtt import reason_codes
 from taipan.broker.mqtt.message import Message
 from taipan.broker.mqtt.packets import Properties, TopicFilter
+from taipan.broker.observability.throttle import Throttle
 from taipan.broker.routing.filter_index import FilterIndex
 from taipan.broker.server import Server
 from taipan.broker.session.client_info import ClientInfo
@@ -33,9 +34,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_QUIET: Final = 60.0
 _OVERHEAD: Final = 200
 """Approximate memory of a waiting request in addition to its body, in bytes."""
+_Form = Callable[[str, str, ClientInfo], events.Body]
 _LAST: Final = -100
 """Priority of the callback of ``message.publish``: after those that change or refuse the message."""
 
@@ -57,8 +58,7 @@ class WebHookPlugin:
         self._tasks: list[asyncio.Task[None]] = []
         self._client: HttpClient | None = None
         self._hooked: list[tuple[HookPoint[Any], Callable[..., Any]]] = []
-        self._said: dict[str, float] = {}
-        self._counts: dict[str, int] = {}
+        self._throttle = Throttle()
         self.waiting = 0
         self.waiting_bytes = 0
 
@@ -89,6 +89,8 @@ class WebHookPlugin:
                 index.put(rule.topic, True)
         points = self._server.hooks.points
         callbacks = self._callbacks()
+        for event in callbacks:
+            self._server.metrics.plugins.setdefault(_metric(_action(event)), 0)
         for event in self._topics:
             callback = callbacks[event]
             points[event].add(callback, _LAST if event == "message.publish" else 0)
@@ -145,31 +147,26 @@ class WebHookPlugin:
             return "webhook.max_queued"
         return "webhook.max_queued_bytes" if self.waiting_bytes >= settings.max_queued_bytes else ""
 
-    def _put(self, client_id: str, make: Callable[[], events.Body], count: int = 1) -> bool:
-        """Queue a request. If too much waits, drop it, or ``count`` of them, before it is made, and return False."""
+    def _put(self, client_id: str, action: str, make: Callable[[], events.Body]) -> None:
+        """Count an event, and queue its request. If too much waits, drop the request before it is made."""
+        self._server.metrics.plugins[_metric(action)] += 1
         setting = self._full()
         if setting:
-            self._note("webhook_dropped", "queue_full", setting, count)
-            return False
+            self._note("webhook_dropped", "queue_full", setting)
+            return
         body = msgspec.json.encode(make())
         lane = crc32(client_id.encode()) % len(self._lanes)
         self.waiting += 1
         self.waiting_bytes += len(body) + _OVERHEAD
         self._lanes[lane].append(body)
         self._wake[lane].set()
-        return True
 
     def _note(self, event: str, reason: str, setting: str, count: int = 1) -> None:
         """Count, and log at most once a minute for each reason and setting."""
         self._server.metrics.refusals.add(f"{event}_{reason}", count)
-        key = f"{event} {reason} {setting}"
-        self._counts[event] = self._counts.get(event, 0) + count
-        now = self._server.clock.now()
-        if now - self._said.get(key, -_QUIET) >= _QUIET:
-            if len(self._said) >= 100:
-                self._said.clear()
-            self._said[key] = now
-            logger.warning("%s reason=%s setting=%s count=%s", event, reason, setting, self._counts.pop(event))
+        since = self._throttle.due(self._server.clock.now(), event, reason, setting, times=count)
+        if since:
+            logger.warning("%s reason=%s setting=%s count=%s", event, reason, setting, since)
 
     async def _run(self, lane: int) -> None:
         queue, wake = self._lanes[lane], self._wake[lane]
@@ -202,25 +199,24 @@ class WebHookPlugin:
 
     # ----------------------------------------------------------------- events
 
+    def _of_client(self, action: str, client: ClientInfo, form: _Form = events.client, **more: object) -> None:
+        self._put(client.client_id, action, lambda: form(action, self._node, client) | more)
+
     def _on_client_connect(self, client: ClientInfo, properties: Properties) -> None:
-        self._put(client.client_id, lambda: events.connection("client_connect", self._node, client))
+        self._of_client("client_connect", client, events.connection)
 
     def _on_client_connack(self, properties: Properties, client: ClientInfo, code: int) -> Properties:
-        more = {"connected_at": self._connected_at(client), "conn_ack": reason_codes.name(code)}
-        self._put(client.client_id, lambda: events.connection("client_connack", self._node, client) | more)
+        name, at = reason_codes.name(code), self._connected_at(client)
+        self._of_client("client_connack", client, events.connection, connected_at=at, conn_ack=name)
         return properties
 
     def _on_client_connected(self, client: ClientInfo) -> None:
-        more = {"connected_at": self._connected_at(client)}
-        self._put(client.client_id, lambda: events.connection("client_connected", self._node, client) | more)
+        at = self._connected_at(client)
+        self._of_client("client_connected", client, events.connection, connected_at=at)
 
     def _on_client_disconnected(self, client: ClientInfo, reason: str) -> None:
-        more = {
-            "reason": reason,
-            "connected_at": self._connected_at(client),
-            "disconnected_at": events.milliseconds(self._server.clock.now()),
-        }
-        self._put(client.client_id, lambda: events.client("client_disconnected", self._node, client) | more)
+        at, now = self._connected_at(client), events.milliseconds(self._server.clock.now())
+        self._of_client("client_disconnected", client, reason=reason, connected_at=at, disconnected_at=now)
 
     def _connected_at(self, client: ClientInfo) -> int:
         return events.milliseconds(client.connected_at or self._server.clock.now())
@@ -228,43 +224,35 @@ class WebHookPlugin:
     def _on_client_subscribe(
         self, filters: list[TopicFilter], client: ClientInfo, properties: Properties
     ) -> list[TopicFilter]:
-        self._of_filters("client.subscribe", client, [(each.filter, each) for each in filters])
+        self._of_filters("client.subscribe", client, [(each.filter, events.options(each)) for each in filters])
         return filters
 
     def _on_client_unsubscribe(self, filters: list[str], client: ClientInfo, properties: Properties) -> list[str]:
-        self._of_filters("client.unsubscribe", client, [(each, None) for each in filters])
+        self._of_filters("client.unsubscribe", client, [(each, {}) for each in filters])
         return filters
 
-    def _of_filters(self, event: str, client: ClientInfo, filters: list[tuple[str, TopicFilter | None]]) -> None:
-        """One request for each filter; if too much waits, all others are dropped at once."""
-        action = event.replace(".", "_")
-        for place, (topic, entry) in enumerate(filters):
+    def _of_filters(self, event: str, client: ClientInfo, filters: list[tuple[str, events.Body]]) -> None:
+        """One request for each filter."""
+        for topic, options in filters:
             if self._wants(event, topic):
-                more = {"topic": topic, "opts": {} if entry is None else events.options(entry)}
-                body = events.client(action, self._node, client) | more
-                if not self._put(client.client_id, lambda body=body: body, len(filters) - place):  # type: ignore[misc]
-                    return
+                self._of_client(_action(event), client, topic=topic, opts=options)
 
     def _on_session_subscribed(self, client: ClientInfo, subscription: Subscription, new: bool) -> None:
         if self._wants("session.subscribed", subscription.filter):
-            more = {"topic": subscription.filter, "opts": subscription.info()}
-            self._put(client.client_id, lambda: events.client("session_subscribed", self._node, client) | more)
+            self._of_client("session_subscribed", client, topic=subscription.filter, opts=subscription.info())
 
     def _on_session_unsubscribed(self, client: ClientInfo, subscription: Subscription) -> None:
         if self._wants("session.unsubscribed", subscription.filter):
-            more = {"topic": subscription.filter}
-            self._put(client.client_id, lambda: events.client("session_unsubscribed", self._node, client) | more)
+            self._of_client("session_unsubscribed", client, topic=subscription.filter)
 
     def _on_session_terminated(self, client: ClientInfo, session: Session, reason: str) -> None:
-        more = {"reason": reason}
-        self._put(client.client_id, lambda: events.client("session_terminated", self._node, client) | more)
+        self._of_client("session_terminated", client, reason=reason)
 
     def _on_message_publish(self, message: Message) -> Message:
         if self._wants("message.publish", message.topic):
-            body = {"action": "message_publish", "node": self._node}
             publisher = message.publisher
-            client_id = "" if publisher is None else publisher.client_id
-            self._put(client_id, lambda: events.message(body, message, self._encode))
+            body: events.Body = {"action": "message_publish", "node": self._node}
+            self._of_message("message_publish", "" if publisher is None else publisher.client_id, body, message)
         return message
 
     def _on_message_delivered(self, client: ClientInfo, message: Message) -> None:
@@ -275,11 +263,21 @@ class WebHookPlugin:
 
     def _of_delivery(self, event: str, client: ClientInfo, message: Message) -> None:
         if self._wants(event, message.topic):
-            action = event.replace(".", "_")
-            self._put(
-                client.client_id,
-                lambda: events.message(events.client(action, self._node, client), message, self._encode),
-            )
+            action = _action(event)
+            self._of_message(action, client.client_id, events.client(action, self._node, client), message)
+
+    def _of_message(self, action: str, client_id: str, body: events.Body, message: Message) -> None:
+        self._put(client_id, action, lambda: events.message(body, message, self._encode))
+
+
+def _action(event: str) -> str:
+    """``client.connect``: ``client_connect``."""
+    return event.replace(".", "_")
+
+
+def _metric(action: str) -> str:
+    """The name of the counter of events that rules select, sent or not."""
+    return f"webhook.{action}"
 
 
 def _tls(settings: WebHookSettings) -> dict[str, object]:

@@ -17,6 +17,7 @@ from aiokafka.errors import CommitFailedError, IllegalStateError
 from taipan.broker.core.outcome import SOURCE
 from taipan.broker.mqtt import reason_codes
 from taipan.broker.mqtt.message import Message
+from taipan.broker.observability.throttle import Throttle
 from taipan.broker.session.memory_account import SLOWING
 
 from ...network.allowed_networks import Networks
@@ -38,7 +39,6 @@ _POLL: Final = 500
 """Milliseconds that a call waits for records."""
 _HELD: Final = 0.2
 """Seconds until a message that was refused for now is offered again."""
-_QUIET: Final = 60.0
 """Seconds between two log lines about records that are skipped."""
 _FETCH: Final = 16
 """How many times ``max_bytes`` one answer of a broker may have."""
@@ -63,7 +63,7 @@ class KafkaConsumer:
         self._max_bytes = max_bytes
         self._mappings = mappings
         self._learn = learn
-        self._said = float("-inf")
+        self._throttle = Throttle()
 
     async def test(self) -> None:
         """Raises one of ERRORS."""
@@ -179,9 +179,7 @@ class KafkaConsumer:
     def _skip(self, record: ConsumerRecord, name: str, why: str) -> None:
         self.refused += 1
         self._node.metrics.refusals.add(f"kafka_{name}")
-        now = self._node.clock.now()
-        if now - self._said >= _QUIET:
-            self._said = now
+        if self._throttle.due(self._node.clock.now()):
             logger.warning(
                 "kafka_record_skipped resource=%s topic=%s partition=%s offset=%s reason=%s detail=%r skipped=%s",
                 self._id, record.topic, record.partition, record.offset, name, why, self.refused,

@@ -17,6 +17,7 @@ from taipan.broker.mqtt.constants import V3, V4, V5
 from taipan.broker.mqtt.message import Message
 from taipan.broker.mqtt.packets import TopicFilter
 from taipan.broker.mqtt.topics import has_wildcard, matches, valid_name
+from taipan.broker.observability.throttle import Throttle
 from taipan.broker.session.memory_account import SLOWING
 
 from ...delivery.buffer import DELIVERED, DeliveryOutcome
@@ -37,7 +38,6 @@ logger = logging.getLogger(__name__)
 _WINDOW: Final = 32
 _VERSIONS: Final = {"mqttv3": V3, "mqttv4": V4, "mqttv5": V5}
 _SHOWN: Final = 256
-_QUIET: Final = 60.0
 """Seconds between two log lines about messages that a bridge does not accept."""
 _NAMESPACE: Final = uuid.UUID("8a1f8dd4-6c0b-4c5e-9a3e-0d5f8f2f7c11")
 _CONNECT_TIMEOUT: Final = 10.0
@@ -80,7 +80,7 @@ class MqttBridge(Sink):
         self._id = context.id
         self._node = node
         self._refusals = node.metrics.refusals
-        self._said = float("-inf")
+        self._throttle = Throttle()
         self._noticed = context.noticed
         self._options = _client_options(config)
         self.mountpoint = str(config["mountpoint"]).replace("${node}", node.node)
@@ -197,9 +197,7 @@ class MqttBridge(Sink):
         self.refused += 1
         name = reason_codes.name(code)
         self._refusals.add(f"bridge_{name}")
-        now = self._clock.now()
-        if now - self._said >= _QUIET:
-            self._said = now
+        if self._throttle.due(self._clock.now()):
             logger.warning(
                 "bridge_message_refused resource=%s topic=%r local_topic=%r reason=%s setting=%s refused=%s",
                 self._id,

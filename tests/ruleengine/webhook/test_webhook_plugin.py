@@ -198,7 +198,7 @@ async def test_a_server_that_hangs_delays_nothing(
             await peer.expect_publish("t", b"%d" % number, 1)
         dropped = node.server.metrics.refusals.snapshot()["webhook_dropped_queue_full"]
         assert dropped >= 10
-        await peer.subscribe(*[f"x/{number}" for number in range(50)])
+        await peer.subscribe(*[f"x/{number}" for number in range(50)])  # as many requests
         assert node.server.metrics.refusals.snapshot()["webhook_dropped_queue_full"] == dropped + 50
         answered.set()
         found = await received(sink, 21 - dropped)
@@ -226,6 +226,31 @@ async def test_a_server_that_is_away_or_refuses(caplog: pytest.LogCaptureFixture
         assert [each["payload"] for each in await received(sink, 2)] == ["refused", "3"]
     await sink.stop()
     assert "webhook_failed reason=no_answer setting=webhook.url count=1" in caplog.text
+
+
+async def test_events_are_counted_by_action() -> None:
+    """Those that a rule selects, dropped or not; all names are there from the start."""
+    sink = HttpSink()  # away
+    topics = {"event": "message.publish", "topic": "a/#"}
+    subscribed = {"event": "client.subscribe", "topic": "x/+"}
+    async with hooked(sink, "client.connected", topics, subscribed, max_queued=2, pool_size=1) as node:
+
+        def counts() -> dict[str, int]:
+            snapshot = node.server.metrics.snapshot()
+            return {name: value for name, value in snapshot.items() if name.startswith("webhook.")}
+
+        none = {f"webhook.{each.replace('.', '_')}": 0 for each in EVENTS}
+        assert counts() == none
+        peer = await node.client("c")
+        for number in range(10):
+            await peer.publish(f"a/{number}", b"x", 1)
+        await peer.publish("b", b"not selected", 1)
+        await peer.subscribe("x/1", "x/2", "y/1")
+        expected = {"webhook.client_connected": 1, "webhook.message_publish": 10, "webhook.client_subscribe": 2}
+        assert counts() == none | expected
+    node = await start_node()
+    assert not any(name.startswith("webhook.") for name in node.server.metrics.snapshot())
+    await node.stop()
 
 
 async def test_a_refused_network() -> None:
