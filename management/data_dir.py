@@ -29,30 +29,34 @@ class DataDir:
 
     Access by other users is removed; if that is not possible, the directory is not used."""
 
-    def __init__(self, path: str, config: str | None = None) -> None:
-        """``config``: the node's configuration file, by which ``taipan-ctl`` finds the directory.
+    def __init__(self, path: str, config: str | None = None, of: str = "") -> None:
+        """``config``: the node's configuration file, by which ``taipan-ctl`` finds the directory. ``of``: the data
+        directory that errors name, if ``path`` is a directory in it.
 
         Raises DataDirError if this is not a directory, access is denied, other users have access, or another process
         uses it."""
         self.path = Path(path)
+        named = of or path
         try:
+            if of:
+                Path(of).mkdir(mode=0o700, parents=True, exist_ok=True)
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             if is_own(self.path):
                 _close_to_others(self.path)
             self._lock = _open_lock(self.path / LOCK)
         except OSError as error:
-            raise DataDirError(f"node.data_dir {path}: {error.strerror}") from None
+            raise DataDirError(f"node.data_dir {named}: {error.strerror}") from None
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             owner = os.read(self._lock, 32).partition(b"\n")[0].decode("ascii", "replace").strip()
             os.close(self._lock)
             raise DataDirError(
-                f"node.data_dir {path}: in use by process {owner or 'unknown'}; each node needs its own"
+                f"node.data_dir {named}: in use by process {owner or 'unknown'}; each node needs its own"
             ) from None
         os.ftruncate(self._lock, 0)
-        named = "" if config is None else os.path.realpath(config)
-        os.write(self._lock, f"{os.getpid()}\n".encode() + os.fsencode(named) + b"\n")
+        configuration = "" if config is None else os.path.realpath(config)
+        os.write(self._lock, f"{os.getpid()}\n".encode() + os.fsencode(configuration) + b"\n")
 
     def close(self) -> None:
         """Release the directory for another process."""

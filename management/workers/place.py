@@ -70,11 +70,24 @@ def wanted(settings: Settings) -> int:
 
 def retiring(settings: Settings) -> list[int]:
     """Return the numbers of the workers that have data but are no longer wanted."""
-    data_dir = Path(settings.broker.node.data_dir)
-    numbers = [
-        int(found[1]) for lock in data_dir.glob(f"worker-*/{LOCK}") if (found := _DIRECTORY.fullmatch(lock.parent.name))
-    ]
-    return sorted(number for number in numbers if number > wanted(settings))
+    data_dir = settings.broker.node.data_dir
+    try:
+        names = os.listdir(data_dir)
+    except OSError:  # whoever opens the directory says why it cannot be used
+        return []
+    found = [match for name in names if (match := _DIRECTORY.fullmatch(name)) and _has_lock(data_dir, name)]
+    return sorted(number for number in (int(match[1]) for match in found) if number > wanted(settings))
+
+
+def _has_lock(data_dir: str, name: str) -> bool:
+    """Return whether a worker has used the directory. One that may not be looked at counts: its worker says so."""
+    try:
+        os.lstat(os.path.join(data_dir, name, LOCK))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def directory(data_dir: str, number: int) -> str:

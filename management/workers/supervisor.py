@@ -22,7 +22,7 @@ from taipan.broker.cluster.nats.client import largest_packet
 
 from .. import early_signals
 from ..configuration.config import Settings
-from ..data_dir import NATS_DIRECTORY, DataDir
+from ..data_dir import NATS_DIRECTORY, DataDir, DataDirError
 from ..systemd_notify import keep_watchdog, notify, watchdog_interval
 from . import child
 from .nats_program import MAX_PAYLOAD, nats_configuration, nats_program
@@ -222,8 +222,10 @@ class _Supervisor:
             else:
                 self._on_stop(number)
                 return 0
-        os.makedirs(self._data_dir, 0o700, exist_ok=True)
-        lock = DataDir(str(Path(self._data_dir) / NATS_DIRECTORY), config)
+        try:
+            lock = DataDir(str(Path(self._data_dir) / NATS_DIRECTORY), config, of=self._data_dir)
+        except DataDirError as error:
+            return _cannot_start(error)
         with tempfile.TemporaryDirectory(prefix="taipan-") as reports:
             starting = asyncio.create_task(self._start(Path(reports)))
             stopped = asyncio.create_task(self._stop.wait())
@@ -234,8 +236,7 @@ class _Supervisor:
                     await stopped
                 return 1 if self._failed else 0
             except (StartFailed, OSError) as error:
-                print(f"taipan: cannot start: {error}", file=sys.stderr)
-                return 1
+                return _cannot_start(error)
             finally:
                 notify("STOPPING=1")
                 await self._end(starting, stopped)
@@ -377,6 +378,11 @@ class _Supervisor:
                     logger.error("worker_hangs name=%s seconds=%s", worker.name, int(now - worker.heard_at))
                     worker.heard_at = now
                     worker.send(signal.SIGKILL)
+
+
+def _cannot_start(why: Exception) -> int:
+    print(f"taipan: cannot start: {why}", file=sys.stderr)
+    return 1
 
 
 def how_ended(status: int | None) -> str:

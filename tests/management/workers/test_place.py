@@ -1,5 +1,6 @@
 """The settings of a worker, and when a process starts again."""
 
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,20 @@ def test_which_workers_are_wanted(tmp_path: Path) -> None:
     assert (wanted(found), retiring(found)) == (2, [3, 11])
     assert wanted(settings(node={"workers": "auto"})) == min(processors(), 64)
     assert retiring(settings(node={"data_dir": str(tmp_path / "none")})) == []
+
+
+def test_data_that_may_not_be_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The data directory: whoever opens it says so. That of a worker: it is started, and says so."""
+    (tmp_path / "worker-3").mkdir()
+
+    def denied(path: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr("os.lstat", denied)
+    found = settings(node={"data_dir": str(tmp_path), "workers": 1})
+    assert retiring(found) == [3]
+    monkeypatch.setattr("os.listdir", denied)
+    assert retiring(found) == []
 
 
 def test_what_cannot_be_shared_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
