@@ -130,7 +130,7 @@ PARTS = (
     Part(
         "sinks",
         "ruleengine.databases ruleengine.sinks",
-        "actions basis core delivery events functions mqtt mqtt_client logins resources session template "
+        "actions basis core delivery events functions mqtt mqtt_client logins observability resources session template "
         "settings-of-sinks",
     ),
     Part(
@@ -139,7 +139,7 @@ PARTS = (
         "actions basis columns core delivery entry-points errors events functions loop mqtt observability persistence"
         " records resources routing schemas server session settings sinks sql template",
     ),
-    Part("web-hook", "ruleengine.webhook", "basis core mqtt resources routing server session"),
+    Part("web-hook", "ruleengine.webhook", "basis core mqtt observability resources routing server session"),
     Part(
         "configuration",
         "management.configuration",

@@ -28,7 +28,7 @@ MAX_WIDTH = 120
 # A table of the tests, each named by its path below tests, and of members of answers.
 ROWS = ROOT / "docs" / "api" / "specification.md"
 # Code spans with the form of a setting that are something else: members of answers of the HTTP API, a hook.
-NOT_SETTINGS = {"data.count", "retained.stored"}
+NOT_SETTINGS = {"data.count", "retained.stored", "webhook.client_connect"}
 # What the recipes have their reader make.
 TO_BE_MADE = {
     "GET /hooks",
