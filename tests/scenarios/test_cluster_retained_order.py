@@ -112,6 +112,48 @@ async def test_a_clear_that_follows_the_message_it_clears_wins_on_all_nodes(vers
         assert not values(cluster)
 
 
+async def test_a_clear_wins_though_nats_has_its_message_late_and_its_clock_is_early(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The other node reports what it has written, so that no date decides, however slow the machine is."""
+    monkeypatch.setattr(retained, "SETTLE_TIMEOUT", 12.0)
+    monkeypatch.setattr(retained, "PROMPT", 0.5)
+    found = [kind for kind in kinds() if kind.qos == 1 and not kind.expires and kind.clear_qos]
+    async with cluster_nodes(2, level="disk", cluster={"strict_subscribe": True}) as cluster:
+        await prepare(cluster, found)
+        cluster[1].clock.jump = -30
+        device = await cluster[0].client("device")
+        controller = await cluster[1].client("controller")
+        for kind in found:
+            await controller.subscribe(kind.topic, qos=2)
+            if kind.before == "other":
+                await controller.expect_publish(topic=kind.topic, payload=b"before")
+        with slow_writes(cluster, 0, 0.6):
+            for kind in found:
+                await device.publish(kind.topic, b"command", qos=1, retain=True)
+                await controller.expect_publish(topic=kind.topic, payload=b"command")
+            await asyncio.gather(*(retain(cluster[1], kind.topic, b"") for kind in found))
+        await until_decided(cluster)
+        assert [payloads(node) for node in cluster.nodes.values()] == [{}, {}]
+        assert not values(cluster)
+
+
+async def test_a_message_that_follows_a_clear_stays_though_the_clear_is_written_after_it() -> None:
+    """Its client has seen the clear. The clear finds it in the bucket, within a second."""
+    async with cluster_nodes(2, cluster={"strict_subscribe": True}) as cluster:
+        await retain(cluster[0], "t", b"old")
+        await until_same(cluster, t=b"old")
+        client = await cluster[0].client("follows")
+        await client.subscribe("t", retain_handling=2)
+        with slow_writes(cluster, 1, 0.2):
+            clears = asyncio.create_task(retain(cluster[1], "t", b""))
+            await client.expect_publish(topic="t", payload=b"")
+            await client.publish("t", b"new", qos=1, retain=True)
+            await clears
+        await until_decided(cluster)
+        await until_same(cluster, t=b"new")
+
+
 @pytest.mark.parametrize("version", [4, 5])
 @pytest.mark.parametrize("qos", [1, 2])
 async def test_the_acknowledgement_of_a_clear_waits_until_it_is_decided(version: int, qos: int) -> None:

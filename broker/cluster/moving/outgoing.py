@@ -634,7 +634,7 @@ class Outgoing:
             raise CallFailed("not all members are known yet")
         done = self._calls.decoded(node, argument, Done)
         if done.client_id not in self._leaving and self.ownership.is_unknown(done.client_id):
-            raise CallFailed("the owner of the session is not known yet")
+            raise CallFailed("the node of the session is not known yet")
         await self.done(node, done)
         return b""
 

@@ -5,6 +5,7 @@ it; so does this node, if another node's change came later. A SUBSCRIBE reads th
 
 A clear follows a message that its client has seen, which another node may not have written to the bucket yet.
 Therefore, before this node writes the clear, it asks the other nodes to write their changes of the topic (``SETTLE``).
+Each answers with the revision up to which the bucket has them: these are older than the clear, all others are later.
 The acknowledgement waits until the order is decided.
 """
 
@@ -12,7 +13,7 @@ import asyncio
 import heapq
 import logging
 from collections import deque
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -50,7 +51,8 @@ SETTLE: Final = "retained.settle"
 SETTLE_TIMEOUT: Final = 2.0
 """Seconds that other nodes have to write the messages that a clear follows."""
 PROMPT: Final = 1.0
-"""Seconds within which a clear is regarded as later than anything in the bucket."""
+"""Seconds within which a clear is regarded as later than anything in the bucket, and within which the question to the
+other nodes is regarded as asked at the time of the clear."""
 SWEEP: Final = 1.0
 TOO_LARGE: Final = "retained_too_large"
 _BESIDE: Final = 2048
@@ -81,6 +83,17 @@ class Deletion(msgspec.Struct, array_like=True, frozen=True):
 
     at: float
     settled: tuple[str, ...] = ()
+
+
+class Settled(NamedTuple):
+    """What other nodes answered about a topic. ``nodes``: for each node that had written all its changes, the revision
+    that the bucket had then; ``None``: it did not report one. ``complete``: all other nodes have answered."""
+
+    nodes: dict[str, int | None]
+    complete: bool
+
+
+NOBODY: Final = Settled({}, True)
 
 
 class Unwritten(msgspec.Struct, array_like=True, frozen=True):
@@ -176,7 +189,7 @@ class ClusterRetained:
         self._joining: asyncio.Task[None] | None = None
         # Keys of topics that other nodes are asked about together, and their answer.
         self._asked: list[str] = []
-        self._asking: asyncio.Task[tuple[tuple[str, ...], bool]] | None = None
+        self._asking: asyncio.Task[dict[str, Settled]] | None = None
         self._alone_since: float | None = None
         calls.serve(SETTLE, self._settle)
         context.nats.on_lost.append(self._on_lost)
@@ -347,10 +360,12 @@ class ClusterRetained:
         :raises TooLarge: the bucket does not accept such a value.
         """
         clear = data is None and change.at > 0.0
-        settled: tuple[str, ...] = ()
-        all_settled = True
+        count = change.count
+        settled, decisive = NOBODY, False
         if clear:
-            settled, all_settled = await self._settle_elsewhere(change.name)
+            # After a failed attempt or a restart, other nodes may have changed the topic since the clear.
+            decisive = not change.late and not change.restored and self._is_prompt(change)
+            settled = await self._settle_elsewhere(change.name)
         known = self._known.get(change.name)
         entry: BucketEntry | None = None
         base = NEVER_THERE if known is None else known.revision
@@ -369,11 +384,13 @@ class ClusterRetained:
                         own = None if data is None else self._values.value(data)
                         if there is not None and own is not None and own[1].body == there[1].body:
                             return entry.revision  # an earlier attempt was applied
-                        if self._newer(entry, change, clear):
+                        if self._newer(entry, change, clear, settled.nodes if decisive else {}):
+                            if change.count != count:
+                                return None  # another change followed: it has seen more than this one
                             self._done(change, 0, entry)
                             return -1
                     # Changes of nodes that were not asked find the deletion, and its date.
-                    if data is None and not is_there and all_settled:
+                    if data is None and not is_there and settled.complete:
                         return 0 if entry is None else entry.revision
                 elif data is None and not is_there:
                     return 0
@@ -381,7 +398,7 @@ class ClusterRetained:
                     nonce = self._context.nonce()
                     about = b""
                     if data is None:
-                        about = self._wire.write(Deletion(change.at or change.expired, settled))
+                        about = self._wire.write(Deletion(change.at or change.expired, tuple(settled.nodes)))
                     revision = await self._nats.write(BUCKET, change.name, data, base, nonce, self.write_timeout, about)
                 except WrongRevision:  # another node's change was written first
                     entry = BucketEntry(change.name, None, base)
@@ -405,52 +422,66 @@ class ClusterRetained:
         found = self._read(entry)
         return (0.0, "") if found is None else (found[1].at or found[1].body.timestamp, found[0])
 
-    def _newer(self, entry: BucketEntry, change: _Change, clear: bool) -> bool:
+    def _is_prompt(self, change: _Change) -> bool:
+        return asyncio.get_running_loop().time() - change.since < PROMPT
+
+    def _newer(self, entry: BucketEntry, change: _Change, clear: bool, settled: dict[str, int | None]) -> bool:
         """Return whether a value stays that another node has written, when neither node knew of the other's change.
         Values that this node has written since its start are older. So are values that a clear finds that was not
-        delayed, and a deletion before which this node had written all its changes."""
+        delayed, and a deletion before which this node had written all its changes. ``settled``: for nodes that answered
+        the question of this clear, up to which revision everything is older."""
         node = self._context.node
         there = self._dated(entry)
         if not change.restored:
             if there[1] == node:
                 return False
-            if clear and not change.late and asyncio.get_running_loop().time() - change.since < PROMPT:
+            until = settled.get(there[1])
+            if until is not None:
+                return entry.revision > until
+            if clear and not change.late and self._is_prompt(change):
                 return False
             deleted = self._deletion.value(entry.about) if entry.value is None and entry.about else None
             if deleted is not None and node in deleted[1].settled:
                 return False
         return there > (change.at, node)
 
-    async def _settle_elsewhere(self, name: str) -> tuple[tuple[str, ...], bool]:
-        """Wait until the other nodes have written their changes of a topic. Return those that have, and whether these
-        are all other nodes."""
+    async def _settle_elsewhere(self, name: str) -> Settled:
+        """Wait until the other nodes have written their changes of a topic."""
         self._asked.append(name)
         asking = self._asking
         if asking is None:
             asking = self._asking = self._tasks.run(self._ask_others())
-        return await asyncio.shield(asking)
+        return (await asyncio.shield(asking))[name]
 
-    async def _ask_others(self) -> tuple[tuple[str, ...], bool]:
+    async def _ask_others(self) -> dict[str, Settled]:
         await asyncio.sleep(0)  # all clears of this iteration together
         self._asking = None
         names, self._asked = self._asked, []
         question = msgspec.msgpack.encode(names)
         peers = list(self._peers.values())
-        answers = await asyncio.gather(*(self._ask(peer.name, question) for peer in peers if peer.status == RUNNING))
-        settled = tuple(node for node in answers if node)
-        return settled, len(settled) == len(peers)
+        running = [peer.name for peer in peers if peer.status == RUNNING]
+        answers = await asyncio.gather(*(self._ask(node, question, len(names)) for node in running))
+        found = [(node, answer) for node, answer in zip(running, answers, strict=True) if answer is not None]
+        complete = len(found) == len(peers)
+        return {
+            name: Settled({node: answer[number] for node, answer in found}, complete)
+            for number, name in enumerate(names)
+        }
 
-    async def _ask(self, node: str, question: bytes) -> str:
-        """Ask a node, and return its name; empty: it has not answered, or could not."""
+    async def _ask(self, node: str, question: bytes, count: int) -> list[int] | list[None] | None:
+        """Ask a node, and return the revision for each of ``count`` topics; ``None``: it has not answered, or could
+        not."""
         try:
-            await self._calls.call(node, SETTLE, question, SETTLE_TIMEOUT)
+            answer = await self._calls.call(node, SETTLE, question, SETTLE_TIMEOUT)
+            revisions = self._calls.decoded(node, answer, list[int]) if answer else []
         except (NodeUnreachable, CallFailed) as error:
             logger.debug("cluster_retained_not_settled node=%s error=%s", node, error)
-            return ""
-        return node
+            return None
+        return revisions if len(revisions) == count else [None] * count  # a node of an earlier version reports none
 
     async def _settle(self, node: str, argument: bytes) -> bytes:
-        """Write this node's changes of topics that another node is about to clear."""
+        """Write this node's changes of topics that another node is about to clear. Return for each topic the revision
+        up to which the bucket has them: any later change of this node gets a greater one."""
         names = self._calls.decoded(node, argument, list[str])
         if self._watch is None:
             raise CallFailed("it has not started yet")
@@ -464,7 +495,12 @@ class ClusterRetained:
             _, late = await asyncio.wait(waiting, timeout=SETTLE_TIMEOUT)
             if late:
                 raise CallFailed("it cannot be written now")
-        return b""
+        return msgspec.msgpack.encode([self._reached(name) for name in names])
+
+    def _reached(self, name: str) -> int:
+        """Return the revision up to which this node knows a topic in the bucket, at least."""
+        known = self._known.get(name)
+        return max(self._last, 0 if known is None else known.revision, self._deleted.get(name, 0))
 
     def _has(self, change: _Change, data: bytes | None, revision: int) -> None:
         if data is None:
