@@ -32,7 +32,7 @@ PARTS = (
     Part("version", "broker.version"),
     Part("values", "broker.setting_rules broker.value_types"),
     Part("entry-points", "broker.entry_points"),
-    Part("logins", "broker.mysql_connection broker.redis_connection"),
+    Part("logins", "broker.mysql_connection broker.redis_servers"),
     Part(
         "sources",
         "broker.access.declaration broker.access.database_settings broker.access.emqx_plugin "

@@ -51,10 +51,9 @@ class EmqxPlugin:
 
     ``keys``: by EMQX's key without the prefix, or by the key of the module. Empty: nothing is converted.
     ``without_setting``: keys that have no setting here, and why.
-    ``required``: keys with one supported value, which needs no setting. ``absent``: settings whose default
-    differs from what EMQX does without the key. ``listed``: a setting that is a list of tables, with keys such as
-    ``filters.1.key`` in EMQX. ``asks_next``: EMQX asks the next source if this one does not
-    answer."""
+    ``absent``: settings whose default differs from what EMQX does without the key. ``listed``: a setting that is a
+    list of tables, with keys such as ``filters.1.key`` in EMQX. ``asks_next``: EMQX asks the next source if this one
+    does not answer."""
 
     orders: tuple[str, ...]
     plugin: str = ""
@@ -62,7 +61,6 @@ class EmqxPlugin:
     module: str = ""
     keys: Mapping[str, EmqxKey] = field(default_factory=dict)
     without_setting: Mapping[str, str] = field(default_factory=lambda: WITHOUT_SETTING)
-    required: Mapping[str, str] = field(default_factory=dict)
     absent: Mapping[str, str | bool] = field(default_factory=dict)
     asks_next: bool = False
     listed: str = ""

@@ -71,10 +71,6 @@ def read_access(
             elif plugin.listed and (found := re.fullmatch(rf"{plugin.listed}\.(\d{{1,4}})\.(\w+)", key)):
                 listed.setdefault(int(found[1]), {})[found[2]] = _text(value)
                 keys.append(ReadKey(key, "carried", plugin.listed, f"{where}.{plugin.listed}"))
-            elif key in plugin.required:
-                if _text(value) != plugin.required[key]:
-                    raise WrongValue(f"only {plugin.required[key]} is supported")
-                keys.append(ReadKey(key, "carried", "", f"{where}.server"))
             else:
                 keys.append(ReadKey(key, "left_out", "", plugin.without_setting.get(key, "no counterpart")))
         except WrongValue as error:

@@ -1,6 +1,6 @@
 """The declaration of ``[access.redis]``: its settings, and what their values must be like."""
 
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
@@ -14,12 +14,24 @@ from .command import check_acl_command, check_login_command
 class RedisAccessSettings(DatabaseSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A command that is empty is not asked."""
 
-    server: str = "127.0.0.1:6379"
+    type: Literal["single", "sentinel", "cluster"] = "single"
+    server: str = "127.0.0.1:6379"  # with commas: sentinels, or nodes of a cluster
+    sentinel: str = ""  # the name of the master
     database: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
     password_hash: str = "plain"
     auth_cmd: str = "HMGET mqtt_user:%u password"
     super_cmd: str = "HGET mqtt_user:%u is_superuser"
     acl_cmd: str = "HGETALL mqtt_acl:%u"
+
+
+def _addresses(text: str, port: int) -> list[tuple[str, int]]:
+    """Raises ``ValueError``."""
+    return [address_of(each, port) for each in text.split(",")]
+
+
+def addresses_of(settings: RedisAccessSettings) -> list[tuple[str, int]]:
+    """Return the addresses of ``server``: of the server, of the sentinels, or of nodes of the cluster."""
+    return _addresses(settings.server, 26_379 if settings.type == "sentinel" else 6379)
 
 
 SOURCE: Final = AccessSource(
@@ -38,16 +50,24 @@ SOURCE: Final = AccessSource(
             **COMMON_KEYS,
             **{
                 key: EmqxKey(key, "text")
-                for key in ("server", "password", "password_hash", "auth_cmd", "super_cmd", "acl_cmd")
+                for key in (
+                    "type",
+                    "server",
+                    "sentinel",
+                    "password",
+                    "password_hash",
+                    "auth_cmd",
+                    "super_cmd",
+                    "acl_cmd",
+                )
             },
             "database": EmqxKey("database", "number"),
         },
-        required={"type": "single"},
         absent={"auth_cmd": "", "super_cmd": "", "acl_cmd": "", "tls_verify": False},
         asks_next=True,
     ),
     rules={
-        "server": parsed(lambda text: address_of(text, 6379)),
+        "server": parsed(lambda text: _addresses(text, 6379)),
         "auth_cmd": parsed(check_login_command, empty=True),
         "super_cmd": parsed(check_login_command, empty=True),
         "acl_cmd": parsed(check_acl_command, empty=True),

@@ -1,27 +1,24 @@
-"""RedisSource: asks Redis or Valkey over a pool of connections."""
+"""RedisSource: asks Redis or Valkey: one server, the master that sentinels name, or a cluster."""
 
 from collections.abc import Coroutine, Iterator, Mapping
 from typing import Any, Final
 
-from redis import exceptions
-from redis.asyncio import BlockingConnectionPool, Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-
 from ...config import RuleSettings
-from ...redis_connection import SecureRedisConnection, in_one_line
+from ...loop.answer_limit import answer_within
+from ...redis_servers.connection import Address, RedisConnection, RedisLogin, in_one_line
+from ...redis_servers.sentinel import to_master
 from ...setting_rules import Fault
 from ..acl import AclRule
 from ..database import DatabaseSource, Queries, StoredPassword, Values, as_bytes, as_text, hash_of_columns, new_rule
 from ..database_checks import common_faults, tls_of
-from ..database_settings import address_of
 from ..password_hash import PasswordVerifier
 from ..query_hash import HashFormat
 from ..remote import SourceFailed
 from ..remote_status import NO_CONNECTION
 from ..source import SourceContext
 from .command import RedisCommand
-from .declaration import RedisAccessSettings
+from .declaration import RedisAccessSettings, addresses_of
+from .servers import ClusterServers, RedisServers, SingleServer
 
 _WORDS: Final = ("auth_cmd", "super_cmd", "acl_cmd")
 
@@ -33,6 +30,12 @@ def _asked(settings: RedisAccessSettings) -> dict[str, str]:
 def faults(settings: RedisAccessSettings) -> Iterator[Fault]:
     """Yield the faults between several keys, and of files."""
     yield from common_faults(settings, _asked(settings))
+    if settings.type == "single" and len(addresses_of(settings)) > 1:
+        yield Fault(("server",), 'names several servers: set type = "sentinel" or "cluster"')
+    if settings.type == "sentinel" and not settings.sentinel:
+        yield Fault(("sentinel",), 'needed with type = "sentinel": the name of the master')
+    if settings.type == "cluster" and settings.database != 0:
+        yield Fault(("database",), "a cluster has only the database 0")
 
 
 class RedisSource(DatabaseSource):
@@ -49,17 +52,11 @@ class RedisSource(DatabaseSource):
         self._settings = settings
         self._tls = tls_of(settings)
         self._form = HashFormat(settings.password_hash)
-        self._client: Redis | None = None
+        self._servers = self._servers_of(settings)
 
     async def connect(self) -> None:
-        """PING, over a connection of its own."""
-        client = self._new_client(1)
-        try:
-            await self._done(client, "PING")
-        except SourceFailed as why:
-            raise SourceFailed(NO_CONNECTION, detail=why.detail, away=True) from None
-        finally:
-            await client.aclose()
+        """Open the first connection, and have it answer."""
+        await self._servers.connect()
 
     async def find_password(self, values: Values) -> StoredPassword | None:
         answer = await self._answer("auth_cmd", values)
@@ -97,44 +94,49 @@ class RedisSource(DatabaseSource):
         return [*rules, _NOTHING_ELSE] if rules else []
 
     async def _answer(self, word: str, values: Values) -> Any:
-        if self._client is None:
-            self._client = self._new_client(self._settings.pool_size)
-        return await self._done(self._client, *self._commands[word].words(values))
+        return await self._servers.ask([each.encode() for each in self._commands[word].words(values)])
 
-    @staticmethod
-    async def _done(client: Any, *words: str) -> Any:
-        try:
-            return await client.execute_command(*words)
-        except (exceptions.AuthenticationError, exceptions.AuthorizationError) as error:
-            raise SourceFailed(NO_CONNECTION, detail=in_one_line(error), away=True) from None
-        except (exceptions.ConnectionError, exceptions.TimeoutError, OSError) as error:
-            # Whether it was never there or has ended the connection, the library does not say.
-            raise SourceFailed(NO_CONNECTION, detail=in_one_line(error), away=True) from None
-        except exceptions.RedisError as error:
-            raise SourceFailed("query", detail=in_one_line(error)) from None
+    # ----------------------------------------------------------- connections
 
-    def _new_client(self, connections: int) -> Redis:
+    def _servers_of(self, settings: RedisAccessSettings) -> RedisServers:
+        if settings.type == "cluster":
+            return ClusterServers(addresses_of(settings), self._to_server)
+        if settings.type == "sentinel":
+            return SingleServer(self._to_master)
+        (address,) = addresses_of(settings)
+        return SingleServer(lambda: self._to_server(address))
+
+    async def _to_server(self, address: Address) -> RedisConnection:
+        return await self._opened(self._to_one(address))
+
+    async def _to_master(self) -> RedisConnection:
         settings = self._settings
-        host, port = address_of(settings.server, 6379)
-        pool = BlockingConnectionPool(
-            connection_class=SecureRedisConnection,
-            tls=self._tls,
-            max_connections=connections,
-            timeout=None,
-            host=host,
-            port=port,
-            db=settings.database,
-            username=settings.username or None,
-            password=settings.password or None,
-            socket_connect_timeout=settings.connect_timeout,
-            # A connection may have been closed while nobody used it.
-            retry=Retry(NoBackoff(), 1),
+        return await self._opened(
+            to_master(
+                addresses_of(settings),
+                settings.sentinel,
+                lambda address: RedisConnection.open(*address, RedisLogin("", "", 0, self._tls, address[0])),
+                self._to_one,
+                settings.connect_timeout,
+            )
         )
-        return Redis.from_pool(pool)
 
-    def close_connections(self) -> Coroutine[Any, Any, None] | None:
-        client, self._client = self._client, None
-        return None if client is None else client.aclose()
+    def _to_one(self, address: Address) -> Coroutine[Any, Any, RedisConnection]:
+        settings = self._settings
+        login = RedisLogin(settings.username, settings.password, settings.database, self._tls, address[0])
+        return RedisConnection.open(*address, login)
+
+    async def _opened(self, opening: Coroutine[Any, Any, RedisConnection]) -> RedisConnection:
+        try:
+            async with answer_within(self._settings.connect_timeout):
+                return await opening
+        except TimeoutError:
+            raise SourceFailed("timeout", f"access.{self.name}.connect_timeout", away=True) from None
+        except OSError as error:
+            raise SourceFailed(NO_CONNECTION, detail=in_one_line(error), away=True) from None
+
+    def close_connections(self) -> None:
+        self._servers.close()
 
 
 _NOTHING_ELSE: Final = AclRule(RuleSettings(allow=False), "access.redis.acl_cmd")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from ...delivery.buffer import DELIVERED, DeliveryOutcome
 from ...delivery.buffered_row import BufferedRow
@@ -15,27 +15,14 @@ from ...resources.sink import SinkContext
 from .redis_sink import PORT, Address, NumberedCommand, RedisSink, addresses, executed, numbered, wait
 
 if TYPE_CHECKING:
-    from .connection import RedisConnection
+    from taipan.broker.redis_servers.slots import KeyPositions, SlotRange
+
+    from .connection import RedisLaneConnection
 
 _MOVES: Final = 3
 """How often the rows of a ``write`` follow their slots to other nodes."""
-_COMMANDS: Final = 1000
-"""Commands of which is remembered where their key is."""
-
-
-_ASK: Final = 0
-"""The key is not always in the same place: the cluster is asked with COMMAND GETKEYS."""
-
 Groups = dict[int, list[NumberedCommand]]
 """Commands by slot."""
-
-
-class SlotRange(NamedTuple):
-    """The first and the last slot of a range, and its master."""
-
-    first: int
-    last: int
-    master: Address
 
 
 class RedisCluster(RedisSink):
@@ -48,8 +35,8 @@ class RedisCluster(RedisSink):
             raise ParamError("database", "a cluster has only the database 0")
         super().__init__(context)
         self._ranges: list[SlotRange] = []
-        self._nodes: dict[Address, LaneConnections[RedisConnection]] = {}
-        self._key_positions: dict[bytes, int] = {}
+        self._nodes: dict[Address, LaneConnections[RedisLaneConnection]] = {}
+        self._key_positions: KeyPositions | None = None
         self._asking = asyncio.Lock()
 
     async def test(self) -> None:
@@ -86,9 +73,11 @@ class RedisCluster(RedisSink):
         self, ranges: list[SlotRange], groups: Groups, lane: int, outcomes: list[DeliveryOutcome]
     ) -> Groups:
         """Send each group to the master of its slot, and set the outcomes. Return the groups whose slots have moved."""
+        from taipan.broker.redis_servers.slots import master_of
+
         by_master: dict[Address, Groups] = {}
         for slot, commands in groups.items():
-            master = next((each.master for each in ranges if each.first <= slot <= each.last), None)
+            master = master_of(ranges, slot)
             if master is None:
                 self._ranges = []
                 wait(commands, f"no node has the slot {slot}", outcomes)
@@ -101,7 +90,7 @@ class RedisCluster(RedisSink):
 
     async def _write_to(self, master: Address, groups: Groups, lane: int, outcomes: list[DeliveryOutcome]) -> Groups:
         """Send groups to a master, and set the outcomes. Return the groups whose slots have moved."""
-        from .connection import moved
+        from taipan.broker.redis_servers.connection import moved
 
         node = self._node(master)
         usable = False
@@ -126,7 +115,7 @@ class RedisCluster(RedisSink):
             if any(at in waiting and moved(waiting[at]) for at, _ in commands)
         }
 
-    def _node(self, address: Address) -> LaneConnections[RedisConnection]:
+    def _node(self, address: Address) -> LaneConnections[RedisLaneConnection]:
         found = self._nodes.get(address)
         if found is None:
             found = self._nodes[address] = LaneConnections(lambda: self.open(address), self.connect_timeout, True)
@@ -134,51 +123,23 @@ class RedisCluster(RedisSink):
 
     async def _by_slot(self, commands: list[NumberedCommand]) -> Groups:
         """Return the commands by the slots of their first keys. One without a key may be executed by any node."""
-        from redis.crc import key_slot
+        from taipan.broker.redis_servers.slots import KeyPositions
 
-        names = {words[0].upper() for _, words in commands} - self._key_positions.keys()
-        if names:
-            await self._learn_commands(list(names))
-        keys: dict[int, bytes] = {}
-        asked: list[NumberedCommand] = []
-        for at, words in commands:
-            position = self._key_positions[words[0].upper()]
-            if position == _ASK:
-                asked.append((at, words))
-            elif position < len(words):
-                keys[at] = words[position]
-        if asked:
-            answers = await self._ask([[b"COMMAND", b"GETKEYS", *words] for _, words in asked])
-            for (at, _), answer in zip(asked, answers, strict=True):
-                if isinstance(answer, list) and answer:
-                    keys[at] = answer[0]
+        if self._key_positions is None:
+            self._key_positions = KeyPositions()
         groups: Groups = {}
-        for at, words in commands:
-            groups.setdefault(key_slot(keys[at]) if at in keys else 0, []).append((at, words))
+        slots = await self._key_positions.slots([words for _, words in commands], self._ask)
+        for slot, each in zip(slots, commands, strict=True):
+            groups.setdefault(slot, []).append(each)
         return groups
-
-    async def _learn_commands(self, names: list[bytes]) -> None:
-        (answer,) = await self._ask([[b"COMMAND", b"INFO", *names]])
-        if not isinstance(answer, list) or len(answer) != len(names):
-            raise OSError("COMMAND INFO has an answer that cannot be read")
-        if len(self._key_positions) > _COMMANDS:
-            self._key_positions.clear()
-        for name, about in zip(names, answer, strict=True):
-            fixed = isinstance(about, list) and len(about) > 3 and about[3] > 0 and b"movablekeys" not in about[2]
-            self._key_positions[name] = about[3] if fixed else _ASK
 
     async def _learn_slots(self) -> list[SlotRange]:
         """Raises OSError or ResourceError."""
+        from taipan.broker.redis_servers.slots import SLOTS_COMMAND, slot_ranges
+
         async with self._asking:
-            address, (answer,) = await self._ask_any([[b"CLUSTER", b"SLOTS"]])
-            if not isinstance(answer, list):
-                raise OSError(f"CLUSTER SLOTS: {answer}")
-            # A node that does not know its own address gives an empty one.
-            ranges = [
-                SlotRange(first, last, ((master[0] or b"").decode() or address[0], master[1]))
-                for first, last, master, *_ in answer
-            ]
-            self._ranges = ranges
+            address, (answer,) = await self._ask_any([SLOTS_COMMAND])
+            ranges = self._ranges = slot_ranges(answer, address)
             known = {each.master for each in ranges}.union(self._seeds)
             for old in [each for each in self._nodes if each not in known]:
                 await self._nodes.pop(old).close()

@@ -10,12 +10,11 @@ from ...delivery.buffer import DELIVERED, DeliveryOutcome
 from ...delivery.buffered_row import BufferedRow
 from ...network.allowed_networks import host_and_port
 from ...resources.lane_connections import PROBE, LaneConnections
-from ...resources.resource import ResourceError
 from ...resources.sink import SinkContext
-from .redis_sink import PORT, Address, RedisSink, addresses, executed, numbered
+from .redis_sink import PORT, RedisSink, addresses, executed, numbered
 
 if TYPE_CHECKING:
-    from .connection import RedisConnection
+    from .connection import RedisLaneConnection
 
 _SENTINEL_PORT: Final = 26_379
 
@@ -29,8 +28,8 @@ class OneServer(RedisSink):
         self._lanes = LaneConnections(self.open_server, self.connect_timeout, context.config["auto_reconnect"])
 
     @abstractmethod
-    async def open_server(self) -> RedisConnection:
-        """Connect to the server that takes commands. Raises OSError or ResourceError."""
+    async def open_server(self) -> RedisLaneConnection:
+        """Connect to the server that takes commands. Raises OSError."""
 
     async def test(self) -> None:
         async with asyncio.timeout(self.request_timeout):
@@ -69,7 +68,7 @@ class RedisSingle(OneServer):
         self._address = host_and_port("server", context.config["server"], PORT)
         super().__init__(context)
 
-    async def open_server(self) -> RedisConnection:
+    async def open_server(self) -> RedisLaneConnection:
         return await self.open(self._address)
 
 
@@ -82,35 +81,9 @@ class RedisSentinel(OneServer):
         self._master: str = context.config["sentinel"]
         super().__init__(context)
 
-    async def open_server(self) -> RedisConnection:
-        refusal: Exception | None = None
-        for sentinel in self._sentinels:
-            try:
-                return await self._open_master(await self._ask(sentinel))
-            except (OSError, ResourceError) as error:
-                refusal = refusal or error
-        raise refusal or OSError("no sentinel")
+    async def open_server(self) -> RedisLaneConnection:
+        from taipan.broker.redis_servers.sentinel import to_master
 
-    async def _ask(self, sentinel: Address) -> Address:
-        async with asyncio.timeout(self.connect_timeout / len(self._sentinels)):
-            connection = await self.open(sentinel, data=False)
-            try:
-                answer = await connection.ask(b"SENTINEL", b"GET-MASTER-ADDR-BY-NAME", self._master.encode())
-            finally:
-                connection.abort()
-        if not isinstance(answer, list) or len(answer) != 2:
-            raise ResourceError(f"the sentinels have no master with the name {self._master}")
-        return answer[0].decode(), int(answer[1])
-
-    async def _open_master(self, address: Address) -> RedisConnection:
-        connection = await self.open(address)
-        is_master = False
-        try:
-            role = await connection.ask(b"ROLE")
-            is_master = isinstance(role, list) and bool(role) and role[0] == b"master"
-        finally:
-            if not is_master:
-                connection.abort()
-        if not is_master:
-            raise OSError(f"{address[0]}:{address[1]} is no longer the master")
-        return connection
+        return await to_master(
+            self._sentinels, self._master, lambda each: self.open(each, data=False), self.open, self.connect_timeout
+        )

@@ -18,7 +18,7 @@ from ...resources.lane_connections import missing, to_first_address
 from ...resources.sink import Sink, SinkContext
 
 if TYPE_CHECKING:
-    from .connection import RedisConnection
+    from .connection import RedisLaneConnection
 
 Address = tuple[str, int]
 NumberedCommand = tuple[int, list[bytes]]
@@ -54,14 +54,16 @@ class RedisSink(Sink):
         except ImportError:
             raise missing("redis", "redis") from None
 
-    async def open(self, address: Address, data: bool = True) -> RedisConnection:
-        """Connect to a server. ``data``: log in and select the database. Raises OSError or ResourceError."""
-        from .connection import RedisConnection, RedisLogin
+    async def open(self, address: Address, data: bool = True) -> RedisLaneConnection:
+        """Connect to a server. ``data``: log in and select the database. Raises OSError."""
+        from taipan.broker.redis_servers.connection import RedisLogin
+
+        from .connection import RedisLaneConnection
 
         host, port = address
         user, password, database = (self._username, self._password, self._database) if data else ("", "", 0)
         login = RedisLogin(user, password, database, self._tls, self._name or host)
-        made = await to_first_address(self.networks, host, port, lambda ip: RedisConnection.open(ip, port, login))
+        made = await to_first_address(self.networks, host, port, lambda ip: RedisLaneConnection.open(ip, port, login))
         usable = not data
         try:
             if data:
@@ -79,7 +81,7 @@ def numbered(rows: list[BufferedRow]) -> list[NumberedCommand]:
 
 
 async def executed(
-    connection: RedisConnection, groups: list[list[NumberedCommand]], outcomes: list[DeliveryOutcome]
+    connection: RedisLaneConnection, groups: list[list[NumberedCommand]], outcomes: list[DeliveryOutcome]
 ) -> dict[int, Exception]:
     """Execute the commands of rows, each group as a transaction, and set the outcomes of the rows.
 

@@ -115,6 +115,24 @@ auth.pgsql.ssl.server_name_indication = disable
 
 
 @pytest.mark.parametrize(
+    "lines, expected",
+    [
+        ("type = sentinel\nauth.redis.server = a:26379, b\nauth.redis.sentinel = mymaster", ("sentinel", "mymaster")),
+        ("type = cluster\nauth.redis.server = a:7001,b:7002", ("cluster", "")),
+    ],
+)
+def test_redis_with_sentinels_or_as_a_cluster(
+    lines: str, expected: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = etc(tmp_path, "emqx_auth_redis", emqx_auth_redis=f"auth.redis.{lines}\n"
+                    "auth.redis.auth_cmd = HGET user:%u hash\n")  # fmt: skip
+    found, told = migrated(directory, tmp_path, capsys)
+    access: Any = found.access
+    assert (access.redis.type, access.redis.sentinel) == expected and access.redis.server.startswith("a:")
+    assert "carried: auth.redis.type" in told
+
+
+@pytest.mark.parametrize(
     "plugin, line, said",
     [
         ("emqx_auth_pgsql", "auth.pgsql.auth_query = select password from mqtt_user", "wrong: auth.pgsql.auth_query"),
@@ -123,6 +141,7 @@ auth.pgsql.ssl.server_name_indication = disable
         ("emqx_auth_mysql", "auth.mysql.ssl.cacertfile = etc/none.pem", "no such file"),
         ("emqx_auth_redis", "auth.redis.query_timeout = soon", "expected a time such as 15s"),
         ("emqx_auth_redis", "auth.redis.auth_cmd = %u", "expected a command of Redis"),
+        ("emqx_auth_redis", "auth.redis.type = several", "wrong: auth.redis.type several"),
     ],
 )
 def test_what_is_wrong_is_told_by_its_line(
