@@ -465,21 +465,17 @@ async def test_rows_follow_the_master(engine: FakeEngine) -> None:
         trial = engine.make(resource.SENTINEL, "trial", **{**config, "sentinel": "other"})
         with pytest.raises(ResourceError, match="no master with the name other"):
             await trial.test()
-        await until(lambda: _fields(watcher.tell("SENTINEL", "MASTER", MASTER_NAME))["num-slaves"] == "1")
+        await until(lambda: watcher.master["num-slaves"] == "1")
         master.kill()
         report = write(engine, "RPUSH list ${n}", [{"n": n} for n in range(10, 20)])
         await until(lambda: not made.alive)
-        watcher.tell("SENTINEL", "FAILOVER", MASTER_NAME)
+        watcher.fail_over()
         await done(report, 10)
         assert report.failures == []
         assert replica.tell("LRANGE", "list", "0", "-1") == [str(n) for n in range(20)]
     finally:
         for each in (master, replica, watcher):
             each.close()
-
-
-def _fields(answer: list[str]) -> dict[str, str]:
-    return dict(zip(answer[::2], answer[1::2], strict=True))
 
 
 # ------------------------------------------------------------------- cluster

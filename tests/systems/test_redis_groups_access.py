@@ -68,11 +68,10 @@ async def test_logins_follow_the_master() -> None:
             await log_in(access, who, b"right")
             assert (await decision(access, who, "open")).allowed
             assert not (await decision(access, who, "shut")).allowed
-            await until(lambda: _fields(watcher)["num-slaves"] == "1")
+            await until(lambda: watcher.master["num-slaves"] == "1")
             master.kill()
             assert (await log_in(access, client(), b"right")).reason_code == 0x88
-            watcher.tell("SENTINEL", "FAILOVER", MASTER_NAME)
-            await until(lambda: replica.port == _master_port(watcher))
+            watcher.fail_over()
             await eventually(lambda: accepted(access))
         async with asked(**{**of_sentinel, "sentinel": "other"}) as access:
             refused = await log_in(access, client(), b"right")
@@ -82,16 +81,6 @@ async def test_logins_follow_the_master() -> None:
     finally:
         for each in (master, replica, watcher):
             each.close()
-
-
-def _fields(watcher: RedisSentinelServer) -> dict[str, str]:
-    answer = watcher.tell("SENTINEL", "MASTER", MASTER_NAME)
-    return dict(zip(answer[::2], answer[1::2], strict=True))
-
-
-def _master_port(watcher: RedisSentinelServer) -> int:
-    _, port = watcher.tell("SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER_NAME)
-    return int(port)
 
 
 # ------------------------------------------------------------------- cluster

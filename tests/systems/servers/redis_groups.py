@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+
+import redis
 
 from tests.support.cutting_proxy import CuttingProxy
 from tests.support.node import free_port
@@ -84,3 +87,19 @@ class RedisSentinelServer(RedisServer):
 
     def ready(self) -> bool:
         return True
+
+    @property
+    def master(self) -> dict[str, str]:
+        """What it knows of the master."""
+        answer = self.tell("SENTINEL", "MASTER", MASTER_NAME)
+        return dict(zip(answer[::2], answer[1::2], strict=True))
+
+    def fail_over(self) -> None:
+        """Until another server is the master. It may have begun by itself, and refuses while one is under way."""
+        before = self.master["port"]
+        end = time.monotonic() + patience(_START)
+        while self.master["port"] == before:
+            assert time.monotonic() < end, "no other master"
+            with contextlib.suppress(redis.ResponseError):
+                self.tell("SENTINEL", "FAILOVER", MASTER_NAME)
+            time.sleep(0.05)
