@@ -60,6 +60,10 @@ MODULES = (
     "observability/log_lines",
     "observability/log_text",
     "observability/metrics",
+    "observability/top/frequent_counts",
+    "observability/top/loudest",
+    "observability/top/recent_troubles",
+    "observability/top/topic_sample",
     "cluster/links/link_receiver",
     "cluster/links/link_writer",
     "cluster/nats/protocol",
@@ -79,6 +83,7 @@ MODULES = (
     "transport/connection_pauses",
     "transport/connection_reader",
     "transport/connection",
+    "client_sweep",
 )
 # Of these, what no message passes, or only one whose way is not known yet: the C compiler spends a third less on them.
 # What the profiles in docs/profiles name for a message is not among them.

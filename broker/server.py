@@ -26,6 +26,7 @@ from .channel.closing import authorize_stored_will
 from .channel.context import ChannelContext
 from .channel.review import Reviews
 from .channel.user_changes import UsersOfOthers
+from .client_sweep import ClientSweep
 from .config import BrokerSettings, ListenerSettings, ZoneSettings, listener_labels
 from .core.broker import Broker
 from .core.cluster import Cluster, SingleNode
@@ -208,6 +209,7 @@ class Server:
         # Sessions whose dates on disk come from a clock that has been set since.
         self._to_date: list[Session] = []
         self._skew = self.clock.skew
+        self.client_sweep = ClientSweep(self.context)
         self.ticker: Ticker
         self.lag: LagProbe
         self.flusher: Flusher
@@ -297,6 +299,8 @@ class Server:
         self.ticker.every(1.0, self._sweep)
         self.ticker.every(1.0, self.stats.sample)
         self.ticker.every(1.0, self.sys_topics.tick)
+        self.ticker.every(1.0, self.broker.topic_sample.tick)
+        self.ticker.every(0.0, self.client_sweep.tick)
         self.ticker.every(1.0, lambda _: self.tracing.tick(self.clock.wall()))
         settings = self.settings
         labels = listener_labels(settings.listeners)

@@ -96,9 +96,9 @@ PARTS = (
     Part("transport", "broker.transport", "channel core gateways loop mqtt persistence session settings"),
     Part(
         "server",
-        "broker.server broker.node_gauges broker.store_alarms",
+        "broker.server broker.client_sweep broker.node_gauges broker.store_alarms",
         "access channel cluster cluster-members cluster-nats core extensions loop mqtt observability persistence"
-        " session settings store transport version",
+        " routing session settings store transport version",
     ),
     Part("records", "ruleengine.records"),
     Part("settings-of-sinks", "ruleengine.sinks.opentsdb.settings", "settings"),

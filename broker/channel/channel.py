@@ -149,6 +149,10 @@ class Channel:
         "rest",
         "session",
         "state",
+        "swept_bytes_in",
+        "swept_bytes_out",
+        "swept_received",
+        "swept_sent",
         "token_timer",
         "undecided",
         "version",
@@ -205,6 +209,8 @@ class Channel:
         self.received1 = 0
         self.received2 = 0
         self.refused_messages = 0
+        # Messages and bytes at the last ``ClientSweep``.
+        self.swept_received = self.swept_sent = self.swept_bytes_in = self.swept_bytes_out = 0
         # An operator's limit for the client's routed messages, set by ``limit_routing``.
         self.quota: Quota | None = None
         self.end_reason = ""

@@ -206,7 +206,7 @@ def end(channel: Channel, reason: str, detail: str = "", setting: str = "") -> N
     context.broker.throttled_log.events.add(client.client_id, now, event, reason, setting, detail=detail)
     if not told and (client.client_id or reason not in _NOBODY):
         listener = channel.listener.name
-        context.broker.throttled_log.refused.add(
+        context.broker.throttled_log.refuse_client(
             RefusedClient(now, client.client_id, client.username, client.peer_host, listener, reason, setting, detail)
         )
     (context.metrics.disconnects if told else context.metrics.refusals).add(reason)

@@ -21,6 +21,7 @@ from ..mqtt.message_ids import MessageIdSource
 from ..mqtt.topics import matches
 from ..observability.metrics import Metrics
 from ..observability.throttled_log import ThrottledLog
+from ..observability.top.topic_sample import TopicSample
 from ..persistence.durability import Durability
 from ..routing.group_address import GroupAddress
 from ..routing.retained import RetainedStore
@@ -150,6 +151,7 @@ class Broker:
         # memory is exhausted.
         self.refusing = False
         self.throttled_log = ThrottledLog()
+        self.topic_sample = TopicSample(self.rng)
         # What the acknowledgement of the last accepted message has to wait for, in addition to the disk.
         self.undecided: Future[None] | None = None
         # Durable storage; None at durability level ``memory``: see ``attach_durability``.
@@ -249,6 +251,10 @@ class Broker:
         metrics = self.metrics
         metrics.messages_publish += 1
         self.budget.deliveries += PUBLISH_STEPS
+        sample = self.topic_sample
+        sample.left -= 1
+        if sample.left < 0:
+            sample.note(message, self.clock.now())
         if self.hooks.message_publish:
             folded = self.hooks.message_publish(message)
             if folded is None:
@@ -585,6 +591,9 @@ class Broker:
             metrics.refusals.add("delivery_revoked")
         elif reason == MEMORY:
             metrics.refusals.add("delivery_memory")
-        self.throttled_log.dropped(session.client_id, delivery.message.topic, reason, self.clock.now())
+        now = self.clock.now()
+        self.throttled_log.dropped(session.client_id, delivery.message.topic, reason, now)
+        if delivery.group and reason != NO_LOCAL:
+            self.throttled_log.troubles.lost(delivery.group, now)
         if self.hooks.delivery_dropped:
             self.hooks.delivery_dropped(session.client, session, delivery.message, reason)

@@ -61,6 +61,10 @@ def route_run(broker: Broker, run: Run, route: Route) -> None:
     remote = route.remote
     ways = len(targets) + len(remote)
     broker.metrics.messages_publish += len(messages)
+    sample = broker.topic_sample
+    sample.left -= len(messages)
+    if sample.left < 0:
+        sample.note(messages[-1], broker.clock.now())
     broker.budget.deliveries += (PUBLISH_STEPS + ways) * len(messages)
     broker.budget.bytes += ways * run.budget_bytes()
     for subscription in targets:

@@ -20,8 +20,9 @@ from ..session.protocols import (
 )
 from .client_events import ClientEvents
 from .log_text import shorten
-from .refused_clients import RefusedClients
+from .refused_clients import RefusedClient, RefusedClients
 from .throttle import Throttle
+from .top.recent_troubles import RecentTroubles
 
 logger = logging.getLogger(__name__)
 
@@ -48,15 +49,21 @@ class ThrottledLog:
     """Throttled log: each event, client, reason and setting with its count since its last line.
 
     ``events`` records every event of a client, whatever the log level. ``refused`` records the most recent refusals at
-    CONNECT.
+    CONNECT, ``troubles`` the most frequent refusals and drops.
     """
 
-    __slots__ = ("_throttle", "events", "refused")
+    __slots__ = ("_throttle", "events", "refused", "troubles")
 
     def __init__(self, events: ClientEvents | None = None) -> None:
         self.events = ClientEvents() if events is None else events
         self.refused = RefusedClients()
+        self.troubles = RecentTroubles()
         self._throttle = Throttle()
+
+    @property
+    def size(self) -> int:
+        """Return approximately how many bytes of memory the events and the troubles use."""
+        return self.events.size + self.troubles.size
 
     def dropped(self, client_id: str, topic: str, reason: str, now: float, internal: bool = False) -> None:
         """Log a delivery that will not happen; ``reason`` as in ``session.protocols``, ``now`` in Unix seconds.
@@ -64,6 +71,13 @@ class ThrottledLog:
         ``internal``: the client is a part of the node."""
         level, setting = (_INTERNAL_DROPS if internal else _DROPS)[reason]
         self.warn("delivery_dropped", client_id.lstrip("\0"), topic, reason, setting, now, level)
+
+    def refuse_client(self, refused: RefusedClient) -> None:
+        """Record a client that was refused at CONNECT."""
+        self.refused.add(refused)
+        self.troubles.add(
+            "client_refused", refused.client_id, refused.reason, refused.setting, refused.at, host=refused.peer_host
+        )
 
     def warn(
         self,
@@ -78,6 +92,8 @@ class ThrottledLog:
     ) -> None:
         """Log that ``event`` happened to a message or a filter because of ``setting``."""
         self.events.add(client_id, now, event, reason, setting, topic, detail)
+        if reason != NO_LOCAL:  # the subscriber has asked for that
+            self.troubles.add(event, client_id, reason, setting, now, topic)
         if not logger.isEnabledFor(level):
             return
         count = self._throttle.due(now, event, shorten(client_id), reason, setting)

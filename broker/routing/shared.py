@@ -34,7 +34,9 @@ class SharedGroup:
     ``name`` is the ShareName, ``topic_filter`` the filter that is matched, ``filter`` the whole ``$share/...`` string.
 
     ``remote``: its members on other nodes, ``None`` while there are none. If there are some, ``connected`` is the
-    number of this node's members that were connected a moment ago."""
+    number of this node's members that were connected a moment ago.
+
+    ``delivered``: messages that all members received so far; ``swept``: how many at the last ``ClientSweep``."""
 
     __slots__ = (
         "_by_client",
@@ -44,10 +46,12 @@ class SharedGroup:
         "_members",
         "_places",
         "connected",
+        "delivered",
         "filter",
         "name",
         "remote",
         "strategy",
+        "swept",
         "topic_filter",
     )
 
@@ -58,6 +62,7 @@ class SharedGroup:
         self.strategy = Strategy(strategy, rng)
         self.remote: RemoteMembers | None = None
         self.connected = 0
+        self.delivered = self.swept = 0
         self._members: list[Subscription] = []
         self._places: dict[Session, int] = {}  # session -> its index in _members
         self._delivered: list[int] = []  # number of messages delivered to each of _members
@@ -118,6 +123,7 @@ class SharedGroup:
         place = self._places.get(session)
         if place is not None:
             self._delivered[place] += 1
+            self.delivered += 1
 
     def delivered_to(self, session: "Session") -> int:
         """Return how many messages this member received since it became one."""

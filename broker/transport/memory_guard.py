@@ -287,5 +287,5 @@ def sources(
         "connections": lambda: guard.buffers + CONNECTION_BYTES * len(connections) + sockets(),
         "before_login": lambda: before_login.bytes,
         "aliases": lambda: account.aliases,
-        "events": lambda: broker.throttled_log.events.size,
+        "events": lambda: broker.throttled_log.size + broker.topic_sample.size,
     }

@@ -10,7 +10,7 @@ export const LANGUAGES = { en: "English", "zh-CN": "简体中文" } as const;
 export type Language = keyof typeof LANGUAGES;
 /** The files of `texts`. */
 export type TextsName =
-  | "access" | "clients" | "common" | "node" | "overview" | "publish" | "retained" | "rules" | "subscriptions" | "tool" | "topics" | "trouble";
+  | "access" | "clients" | "common" | "node" | "overview" | "publish" | "retained" | "rules" | "subscriptions" | "tool" | "top" | "topics" | "trouble";
 
 const KEY = "taipan.language";
 

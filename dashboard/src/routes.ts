@@ -26,6 +26,7 @@ export async function loadPage(name: string): Promise<void> {
 
 export const pages: PageRoute[] = [
   { name: "overview", key: "o", load: () => import("./pages/overview") },
+  { name: "top", key: "l", load: () => import("./pages/top") },
   { name: "clients", key: "c", load: () => import("./pages/clients") },
   { name: "topics", key: "t", load: () => import("./pages/topics") },
   { name: "subscriptions", key: "s", load: () => import("./pages/subscriptions") },

@@ -76,9 +76,17 @@ describe("health", () => {
   ])("%j %j is said", (values, drops, text) => expect(said(state(values, drops))).toContain(text));
 
   it("leads to who it is where clients are not let in", () => {
-    expect(troubles(state({}, { bad_username_or_password: 5 }))[0]?.href).toBe("#/trouble/refused");
+    expect(troubles(state({}, { bad_username_or_password: 5 }))[0]?.href).toBe("#/top/refused?reason=bad_username_or_password");
+    expect(troubles(state({}, { "delivery.dropped.queue_full": 5 }))[0]?.href).toBe("#/top/dropped?reason=delivery.dropped.queue_full");
     expect(said(state({}, { bad_username_or_password: 5 }))).toContain("wrong username or password");
-    expect(troubles(state({}, { publish_not_authorized: 5 }))[0]?.href).toBe("#/trouble/reasons");
+    expect(troubles(state({}, { publish_not_authorized: 5 }))[0]?.href).toBe("#/top/refused?reason=publish_not_authorized");
+  });
+
+  it("leads from an alarm to its cause", () => {
+    const of = (name: string): string | undefined => troubles(state({}, {}, { alarms: [{ name, message: "" }] }))[0]?.href;
+    expect(of("resource/web_hook/resource:erp/down")).toBe("#/rules/resources/resource%3Aerp");
+    expect(of("node_down/n2@host")).toBe("#/node");
+    expect(of("store_trouble")).toBe("#/trouble");
   });
 
   it("names alarms and nodes that do not run, first", () => {

@@ -1,18 +1,23 @@
 """The commands alarms, trace, traces and explain: events, and their reasons."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, cast
+
+import msgspec
 
 from taipan.broker.extensions.tracing import Kind
 
 from ..operations.alarms import AlarmRecord
 from ..operations.refusal import UNKNOWN, Refusal
+from ..operations.top_lists import TopClientsQuery, TopGroupsQuery, TopTopicsQuery, TopTroublesQuery
 from ..operations.tracing import TraceRecord
 from .command import NOT_FOUND, OK, CommandCall, CommandResult, Commands, Failure, telling, told, word
 
 commands = Commands()
 
+_NOT_IN_LINES: Final = frozenset({"counts", "text", "advice", "clientid_cut", "topic_cut"})
+"""Members of top lists that only ``--json`` shows."""
 _TRACE_SECONDS: Final = 900
 _MAX_SECONDS: Final = 31_536_000
 _KINDS: Final = {"client": "clientid", "clientid": "clientid", "topic": "topic", "ip_address": "ip_address"}
@@ -129,6 +134,36 @@ def _traces_line(row: TraceRecord) -> str:
 def _trace_line(call: CommandCall, row: TraceRecord) -> str:
     destination = os.path.abspath(call.operations.server.tracing.path(row.name))
     return f"Trace({row.type}={row.condition}, level=debug, destination={destination})"
+
+
+# top lists
+
+
+@commands.add(
+    "top list <List> [--limit <N>]",
+    "Show a top list: clients, topics, groups, refused or dropped (List)",
+)
+async def list_top(call: CommandCall) -> CommandResult:
+    lists = call.operations.top_lists
+    limit = 20 if call.get("N") is None else call.integer("N", 1, 100)
+    rows: Sequence[msgspec.Struct]
+    match call.choice("List", "clients", "topics", "refused", "dropped", "groups"):
+        case "clients":
+            rows, _ = await lists.clients(TopClientsQuery(limit=limit))
+        case "topics":
+            rows, _ = await lists.topics(TopTopicsQuery(limit=limit))
+        case "refused":
+            rows, _ = await lists.refused(TopTroublesQuery(limit=limit))
+        case "dropped":
+            rows, _ = await lists.dropped(TopTroublesQuery(limit=limit))
+        case _:
+            rows, _ = await lists.groups(TopGroupsQuery(limit=limit))
+    return CommandResult(rows, lambda rows: [_top_line(row) for row in rows])
+
+
+def _top_line(row: msgspec.Struct) -> str:
+    facts = msgspec.to_builtins(row)
+    return f"Top({', '.join(f'{key}={told(value)}' for key, value in facts.items() if key not in _NOT_IN_LINES)})"
 
 
 # explain

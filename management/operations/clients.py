@@ -11,17 +11,19 @@ from msgspec import Meta
 from taipan.broker.access.acl_cache import AclCache
 from taipan.broker.channel import closing
 from taipan.broker.channel.channel import Channel
+from taipan.broker.loop.cooperative_slice import CooperativeSlice
 from taipan.broker.server import Server
 from taipan.broker.session.client_info import NO_TRAFFIC, Traffic, is_local_user, unmapped
 from taipan.broker.session.session import Session
 from taipan.broker.transport.connection import Connection
 from taipan.broker.transport.rate_limits import TokenBucket
 
+from .client_order import MAX_SORTED, ClientOrder, FirstClients
 from .client_record import CONNECTED, DISCONNECTED, IDLE, ClientRecord, address_of, client_record
 from .durable_answer import wait_until_stored
-from .listing import EVERYTHING, FILTERED, Listing, PageQuery, found_in, window
-from .node_calls import NodeCalls
-from .node_listing import ListingPiece, Page, listing_of, piece_of
+from .listing import EVERYTHING, FILTERED, Listing, PageQuery, found_in, offset_of, window
+from .node_calls import Gathered, NodeCalls, NodeDoesNotAnswer
+from .node_listing import PIECE, ListingPiece, Page, SortedListing, listing_of, piece_of
 from .owners import Owners
 from .refusal import NOT_ONLINE, Refusal, wrong
 
@@ -54,7 +56,8 @@ When = Annotated[int, Meta(ge=0, le=253_402_300_799_999, extra={"unit": "Unix mi
 class ClientsQuery(PageQuery, kw_only=True):
     """Conditions of a search; all given conditions must hold.
 
-    If a field is given exactly, its ``like`` condition is ignored.
+    If a field is given exactly, its ``like`` condition is ignored. ``sort``: a field of the record by which the clients
+    of all nodes are sorted, with ``-`` before it for the highest value first.
     """
 
     clientid: str | None = None
@@ -75,6 +78,7 @@ class ClientsQuery(PageQuery, kw_only=True):
     lte_mqueue_len: int | None = msgspec.field(default=None, name="_lte_mqueue_len")
     gte_mqueue_dropped: int | None = msgspec.field(default=None, name="_gte_mqueue_dropped")
     lte_mqueue_dropped: int | None = msgspec.field(default=None, name="_lte_mqueue_dropped")
+    sort: str | None = msgspec.field(default=None, name="_sort")
 
 
 class Clients:
@@ -84,7 +88,9 @@ class Clients:
         self._server = server
         self._calls = calls
         self._owners = owners
+        self._order = ClientOrder(server)
         calls.serve(self.count, self.piece, self.lookup, self.clean_acl_caches)
+        calls.serve(self.first_here, self.records_here)
         calls.serve(self.kick_here, self.acl_cache_here, self.clean_acl_cache_here)
         calls.serve(self.set_keep_alive_here, self.limit_rates_here, self.lift_rates_here)
         calls.serve(self.limit_routing_here, self.lift_routing_here)
@@ -92,8 +98,70 @@ class Clients:
     # ---------------------------------------------------------------- queries
 
     async def search(self, query: ClientsQuery, max_rows: int, node: str | None = None) -> Page[ClientRecord]:
-        """Return one page of the matching clients; on each node in the order in which the sessions were created."""
+        """Return one page of the matching clients; on each node in the order in which the sessions were created, unless
+        the query has an order."""
+        if query.sort:
+            return await self._sorted(query, query.sort, query.rows(max_rows), node)
         return await listing_of(self._calls, self, query, query.page, query.rows(max_rows), node)
+
+    async def _sorted(self, query: ClientsQuery, sort: str, limit: int, node: str | None) -> Page[ClientRecord]:
+        """Return one page of the clients of all nodes in one order."""
+        _, down = self._order.parse(sort)
+        self._leaves(query)  # errors in the query are reported before any node is asked
+        start = offset_of(query.page, limit)
+        wanted = start + limit + 1
+        if wanted > MAX_SORTED + 1:
+            raise wrong("_page", f"a sorted listing ends at row {MAX_SORTED}: use filters")
+        missing: list[str] = []
+        if node is not None:
+            first: FirstClients = await self._calls.on(node, self.first_here, query, wanted)
+            found = [(node, first)]
+        else:
+            asked: Gathered[FirstClients] = await self._calls.everywhere(self.first_here, query, wanted)
+            found, missing = asked
+        rows = [(name, each) for name, first in found for each in first.rows]
+        rows.sort(key=lambda row: row[1].clientid)
+        rows.sort(key=lambda row: row[1].value, reverse=down)
+        page = [(name, each.clientid) for name, each in rows[start : start + limit]]
+        records, gone = await self._records(page)
+        count = FILTERED if self._leaves(query) is not None else sum(first.count for _, first in found)
+        missing = self._calls.may_lack(sorted({*missing, *gone}))
+        return SortedListing(records, query.page, limit, count, len(rows) > start + limit, missing)
+
+    async def _records(self, page: list[tuple[str, str]]) -> tuple[list[ClientRecord], list[str]]:
+        """Return the records of clients that exist, given by node and client ID, in this order; and the nodes that did
+        not answer."""
+        by_place: dict[tuple[str, str], ClientRecord] = {}
+        gone: list[str] = []
+        for node in dict.fromkeys(name for name, _ in page):
+            client_ids = [client_id for name, client_id in page if name == node]
+            try:
+                for start in range(0, len(client_ids), PIECE):
+                    some: list[ClientRecord] = await self._calls.on(
+                        node, self.records_here, client_ids[start : start + PIECE]
+                    )
+                    by_place |= {(node, record.clientid): record for record in some}
+            except NodeDoesNotAnswer:
+                gone.append(node)
+        return [by_place[each] for each in page if each in by_place], gone
+
+    async def first_here(self, query: ClientsQuery, wanted: int) -> FirstClients:
+        """Return the first matching clients of this node in the order of the query."""
+        field, down = self._order.parse(query.sort or "")
+        leave, part = self._leaves(query), query.like_clientid
+        if leave is not None and part is not None and query.clientid is None:
+            rest = leave
+            leave = lambda sessions: rest([each for each in sessions if part in each.client_id])  # noqa: E731
+        return await self._order.first(field, down, min(wanted, MAX_SORTED + 1), leave)
+
+    async def records_here(self, client_ids: list[str]) -> list[ClientRecord]:
+        """Return the records of these clients, if they are at this node."""
+        found: list[ClientRecord] = []
+        work = CooperativeSlice()
+        for client_id in client_ids:
+            found += self.lookup(client_id)
+            await work.checkpoint()
+        return found
 
     async def by_username(
         self, username: str, page: int = 1, limit: int | None = None, node: str | None = None

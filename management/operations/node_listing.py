@@ -127,6 +127,21 @@ class JoinedListing(NodeListing[Record], Generic[Query, Record]):
             skip = 0 if taken else max(0, skip - piece.skipped)
 
 
+class SortedListing(NodeListing[Record]):
+    """Rows that were found and sorted before they are listed."""
+
+    def __init__(
+        self, rows: list[Record], page: int, limit: int, count: int, has_next: bool, missing: list[str]
+    ) -> None:
+        super().__init__(page, limit, count, True, missing)
+        self._found = rows
+        self.has_next = has_next
+
+    async def _records(self) -> AsyncIterator[Record | None]:
+        for row in self._found:
+            yield row
+
+
 class CompletedListing(NodeListing[Record]):
     """Rows of this node, each completed with data of the other nodes. ``complete`` receives several rows at a time, and
     returns which nodes did not answer."""

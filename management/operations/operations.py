@@ -40,6 +40,7 @@ from .slow_subscriptions import SlowRanking
 from .store_backup import StoreBackup
 from .subscribers import Subscribers
 from .subscriptions import Subscriptions
+from .top_lists import TopLists
 from .topic_metrics import TopicCounts
 from .topic_tree import TopicTree
 from .tracing import Traces
@@ -81,6 +82,7 @@ class Operations:
         self.dashboard_users = DashboardUsers(server)
         self.dashboard_sessions = DashboardSessions(server, dashboard, self.dashboard_users)
         self.explain = Explain(server, self.calls)
+        self.top_lists = TopLists(server, self.calls)
         self.logs = Logs()
         self.store_backup = StoreBackup(server)
         self.loss = LossOfRows(server)

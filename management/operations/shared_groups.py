@@ -145,7 +145,12 @@ class SharedMembers:
 
 def written(group: SharedGroup) -> str:
     """Return the whole filter, in the form of the API."""
-    return "$share/" + group.filter if group.filter.startswith(QUEUE_PREFIX) else group.filter
+    return written_filter(group.filter)
+
+
+def written_filter(filter: str) -> str:
+    """Return the whole filter of a shared subscription in the form of the API."""
+    return "$share/" + filter if filter.startswith(QUEUE_PREFIX) else filter
 
 
 def _topic_filter(topic: str) -> str:

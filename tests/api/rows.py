@@ -41,6 +41,7 @@ MORE: Final = {
     "Alarms": "alarms",
     "Topic metrics": "topic_metrics",
     "Explain": "explain",
+    "Top lists": "top",
     "Traces": "trace",
     "Slow subscriptions": "trace",
     "Applications": "apps",

@@ -11,7 +11,7 @@ import pytest
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.packets import Ack, Will
 from taipan.broker.persistence.group_commit import GroupCommit
-from tests.support.api import ManagedNode, managed_node, segment
+from tests.support.api import ManagedNode, assert_refused, managed_node, segment
 from tests.support.peer import Closed, Peer
 from tests.support.users import PASSWORD, users
 from tests.support.wire import Publish
@@ -702,3 +702,57 @@ async def test_kicking_is_refused_by_nobody_twice() -> None:
         assert sorted(each.status for each in replies) == [200, 404]
         with pytest.raises(Closed):
             await peer.receive()
+
+
+# ------------------------------------------------------------------------ order
+
+ORDERS: list[tuple[str, str]] = [
+    ("clientid", "a b.* c off"),
+    ("-clientid", "off c b.* a"),
+    ("-mqueue_len", "c a b.* off"),
+    ("-mqueue_dropped", "c a b.* off"),
+    ("-recv_msg", "a b.* c off"),
+    ("-send_msg", "c a b.* off"),
+    ("username", "a b.* off c"),
+    ("proto_ver", "a b.* off c"),
+    ("connected", "off a b.* c"),
+    ("-inflight", "c a b.* off"),
+    ("-disconnected_at", "off a b.* c"),
+    ("-zone", "a b.* c off"),
+]
+
+
+@pytest.mark.parametrize(("sort", "wanted"), ORDERS, ids=[each[0] for each in ORDERS])
+async def test_order(sort: str, wanted: str) -> None:
+    async with several_clients() as (node, _):
+        for path in ("/clients", f"/nodes/{node.name}/clients"):
+            reply = await node.api.get(path, _sort=sort)
+            assert [row["clientid"] for row in reply.data] == wanted.split()
+            assert reply.meta == {"page": 1, "limit": 10000, "count": 4, "hasnext": False}
+
+
+async def test_every_field_has_an_order_and_an_order_has_pages_and_filters() -> None:
+    async with several_clients() as (node, _):
+        refused = await node.api.get("/clients", _sort="nosuch")
+        assert_refused(refused, 400, 108, "_sort")
+        record = (await node.api.get("/clients", _sort="clientid")).data[0]
+        named = refused.json["message"].split("one of ")[1].split(", with")[0].split(", ")
+        assert set(named) - set(record) == {"disconnected_at"}
+        for field in named:
+            for sort in (field, "-" + field):
+                rows = (await node.api.get("/clients", _sort=sort)).data
+                assert len(rows) == 4
+                values = [row.get(field, "") for row in rows]
+                if field not in ("disconnected_at", "username"):
+                    assert values == sorted(values, reverse=sort.startswith("-")), sort
+        first = await node.api.get("/clients", _sort="-clientid", _limit=2)
+        assert [row["clientid"] for row in first.data] == ["off", "c"] and first.meta["hasnext"] is True
+        second = await node.api.get("/clients", _sort="-clientid", _limit=2, _page=2)
+        assert [row["clientid"] for row in second.data] == ["b.*", "a"] and second.meta["hasnext"] is False
+        found = await node.api.get("/clients", _sort="-clientid", username="ann", _limit=1)
+        assert [row["clientid"] for row in found.data] == ["off"]
+        assert found.meta == {"page": 1, "limit": 1, "count": -1, "hasnext": True}
+        found = await node.api.get("/clients", _sort="clientid", _like_clientid="f")
+        assert [row["clientid"] for row in found.data] == ["off"]
+        assert_refused(await node.api.get("/clients", _sort="clientid", _page=2), 400, 108, "_page")
+        assert_refused(await node.api.get("/clients", _sort="clientid", ip_address="x"), 400, 108, "ip_address")

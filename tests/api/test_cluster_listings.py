@@ -233,3 +233,18 @@ async def test_a_number_beyond_64_bits_is_answered_as_on_one_node(nodes: FakeNod
                 if path in ("/clients", "/subscriptions"):
                     other = await nodes.api.get(f"/nodes/{N2}{path}", **{name: number})
                     assert other.status == 200 and bool(other.data) == bool(reply.data)
+
+
+async def test_one_order_over_all_nodes(nodes: FakeNodes) -> None:
+    names = sorted(row["clientid"] for row in (await nodes.api.get("/clients")).data)
+    for sort, wanted in (("clientid", names), ("-clientid", names[::-1])):
+        for limit in (1, 3, 4, 10, 11):
+            rows = await all_pages(nodes, "/clients", limit, _sort=sort)
+            assert [row["clientid"] for row in rows] == wanted
+    reply = await nodes.api.get("/clients", _sort="-created_at", _limit=4)
+    assert reply.meta == {"page": 1, "limit": 4, "count": 10, "hasnext": True}
+    odd = (await nodes.api.get("/clients", _sort="-clientid", username="odd")).data
+    assert [row["clientid"] for row in odd] == ["c3-0", "c2-4", "c2-2", "c2-0", "c1-2", "c1-0"]
+    nodes.hub.silent.add(N2)
+    reply = await nodes.api.get("/clients", _sort="clientid")
+    assert {row["node"] for row in reply.data} == {N1, N3} and reply.meta["missing_nodes"] == [N2]

@@ -79,11 +79,11 @@ export function Tabs(props: { label: string; tabs: { key: string; title: string;
   );
 }
 
-/** A figure with its name. */
-export function Tile(props: { label: string; value: string; sub?: ComponentChildren; title?: string; tone?: "bad" | "warn" }) {
+/** A figure with its name. `href`: the list behind it. */
+export function Tile(props: { label: string; href?: string | undefined; value: string; sub?: ComponentChildren; title?: string; tone?: "bad" | "warn" }) {
   return (
     <div class={`tile ${props.tone ?? ""}`} title={props.title}>
-      <span class="tile-label">{props.label}</span>
+      {props.href === undefined ? <span class="tile-label">{props.label}</span> : <a class="tile-label" href={props.href}>{props.label}</a>}
       <span class="tile-value">{props.value}</span>
       {props.sub !== undefined && <span class="tile-sub">{props.sub}</span>}
     </div>

@@ -19,6 +19,8 @@ export interface Series {
 
 export interface ChartProps {
   title: string;
+  /** The list behind it. */
+  href?: string | undefined;
   /** Unix milliseconds, ascending. */
   at: number[];
   series: Series[];
@@ -77,7 +79,7 @@ function stack(series: Series[]): (number | null)[][] {
  * said in a sentence too.
  */
 export function Chart(props: ChartProps) {
-  const { title, at, series, format, from, to, height = 180, stacked, sync, binary } = props;
+  const { title, href, at, series, format, from, to, height = 180, stacked, sync, binary } = props;
   const box = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | undefined>(undefined);
   const point = useRef<((at: number) => void) | undefined>(undefined);
@@ -153,7 +155,7 @@ export function Chart(props: ChartProps) {
   return (
     <figure class="chart" tabIndex={0} aria-label={title} onKeyDown={step} onBlur={() => hovered.current(null)}>
       <figcaption>
-        <strong>{title}</strong>
+        <strong>{href === undefined ? title : <a href={href}>{title}</a>}</strong>
         <span class="chart-time" title={moment === undefined ? "" : exact(moment)}>
           {moment === undefined ? "" : clock(moment)}
         </span>

@@ -3,6 +3,7 @@
 const PATHS: Record<string, string> = {
   overview: "M4 19V9m5 10V5m5 14v-7m5 7V8",
   clients: "M9 11a3.5 3.5 0 1 0 0-7 3.5 3.5 0 0 0 0 7m-6 9c0-3.5 2.5-6 6-6s6 2.5 6 6m1-15a3 3 0 0 1 0 6m5 8c0-2.500-1.500-4.500-3.500-5.300",
+  top: "M4 6h16M4 12h10M4 18h5",
   topics: "M4 5h6M4 12h6m-6 7h6M14 12h6M10 5v14m0-7h4",
   subscriptions: "M4 6h16M4 12h10M4 18h7m5-2 2.500 2.500L22 14",
   retained: "M5 4h14v16l-7-4-7 4z",

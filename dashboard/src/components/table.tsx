@@ -16,6 +16,8 @@ export interface Column<T> {
   render: (row: T) => ComponentChildren;
   /** What it is sorted by, within the page; a column without it is not sorted. */
   sort?: (row: T) => number | string | boolean | null | undefined;
+  /** The field by which the node sorts all rows, not only those of the page; the rows come in this order. */
+  order?: string;
   /** Figures stand on the right. */
   right?: boolean;
   /** In one line. */
@@ -125,9 +127,9 @@ export function Table<T>(props: Common<T> & { rows: T[]; busy?: boolean; foot?: 
   // Computed: what else is in the address is nothing to the rows.
   const sort = useComputed(() => place.value.query["sort"] ?? "").value;
   const down = sort.startsWith("-");
-  const by = columns.find((column) => column.key === sort.replace(/^-/, "") && column.sort);
+  const by = columns.find((column) => column.key === sort.replace(/^-/, "") && (column.sort || column.order));
   const sorted = useMemo(() => {
-    const key = by?.sort;
+    const key = by?.order === undefined ? by?.sort : undefined;
     if (!key) return rows;
     const keyed = rows.map((row) => ({ row, key: key(row) }));
     keyed.sort((left, right) => (down ? compare(right.key, left.key) : compare(left.key, right.key)));
@@ -140,8 +142,10 @@ export function Table<T>(props: Common<T> & { rows: T[]; busy?: boolean; foot?: 
     remember(`taipan.columns.${id}`, next.join(","));
   };
   const order = (column: Column<T>): void => {
-    const next = by !== column ? column.key : down ? undefined : `-${column.key}`;
-    setQuery({ sort: next }, true);
+    // The highest figures of all rows are what one looks for.
+    const [first, second] = column.order && column.right ? [`-${column.key}`, column.key] : [column.key, `-${column.key}`];
+    const next = by !== column ? first : sort === first ? second : undefined;
+    setQuery(column.order === undefined ? { sort: next } : { sort: next, page: undefined }, true);
   };
   const choosable = columns.filter((column) => !column.fixed);
   const line = (row: T, place: string | number): VNode => (
@@ -212,8 +216,8 @@ export function Table<T>(props: Common<T> & { rows: T[]; busy?: boolean; foot?: 
                   class={column.right ? "right" : ""}
                   aria-sort={by === column ? (down ? "descending" : "ascending") : undefined}
                 >
-                  {column.sort ? (
-                    <button type="button" class="sort" title={texts.table.sortBy(column.title)} onClick={() => order(column)}>
+                  {column.sort || column.order ? (
+                    <button type="button" class="sort" title={(column.order ? texts.table.orderBy : texts.table.sortBy)(column.title)} onClick={() => order(column)}>
                       {column.title}
                       <span aria-hidden="true">{by === column ? (down ? " ↓" : " ↑") : ""}</span>
                     </button>
@@ -231,6 +235,12 @@ export function Table<T>(props: Common<T> & { rows: T[]; busy?: boolean; foot?: 
       {props.foot}
     </div>
   );
+}
+
+/** What `?sort=` asks the node for: `-mqueue_len`; nothing if the column is sorted in the page. */
+export function orderOf<T>(columns: Column<T>[], sort: string | undefined): string | undefined {
+  const field = columns.find((column) => column.key === sort?.replace(/^-/, ""))?.order;
+  return field === undefined ? undefined : sort?.startsWith("-") ? `-${field}` : field;
 }
 
 const LIMITS = [20, 50, 100, 500];

@@ -11,6 +11,7 @@ import { link } from "../router";
 import { type Series, changes, useSeries } from "../series";
 import { texts as common } from "../texts/common";
 import { texts } from "../texts/overview";
+import { OF_FIGURES, behind } from "./overview/behind";
 import { type Alarm, troubles } from "./overview/health";
 
 const SPANS: Record<string, number> = { "10m": 600_000, hour: 3_600_000, day: 86_400_000 };
@@ -131,7 +132,7 @@ function Figure({ series, name, limit }: { series: Series; name: string; limit?:
   const show = format(name);
   const parts = [before === null ? undefined : texts.minuteAgo(show(before))];
   if (limit && now !== null) parts.unshift(texts.ofLimit(percent(now, limit), bytes(limit)));
-  return <Tile label={title(name)} value={show(now)} sub={parts[0] ?? ""} title={[texts.about[name], ...parts].filter(Boolean).join(" · ")} />;
+  return <Tile label={title(name)} href={OF_FIGURES[name]} value={show(now)} sub={parts[0] ?? ""} title={[texts.about[name], ...parts].filter(Boolean).join(" · ")} />;
 }
 
 const TILES = [
@@ -168,6 +169,7 @@ function Charts({ series, onHover }: { series: Series; onHover: (index: number |
         <Chart
           key={key}
           title={texts.charts[key]}
+          href={OF_FIGURES[columns[0] ?? ""]}
           at={series.at}
           series={columns.map((name) => ({ label: title(name), values: series.column(name) }))}
           format={format(columns[0] ?? "")}
@@ -176,7 +178,7 @@ function Charts({ series, onHover }: { series: Series; onHover: (index: number |
           {...(position === 0 ? { onHover } : {})}
         />
       ))}
-      {reasons.length > 0 && <Chart title={texts.charts.drops} at={series.at} series={reasons} format={rate} sync={SYNC} />}
+      {reasons.length > 0 && <Chart title={texts.charts.drops} href={link(["trouble", "reasons"])} at={series.at} series={reasons} format={rate} sync={SYNC} />}
     </div>
   );
 }
@@ -207,7 +209,7 @@ function Drops({ series }: { series: Series }) {
               title: texts.drops.reason,
               fixed: true,
               render: (row) => (
-                <a href={link(["trouble", "reasons"], { reason: row.reason })}>
+                <a href={behind(row.reason)}>
                   <Name text={row.reason} />
                 </a>
               ),

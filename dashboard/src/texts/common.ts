@@ -9,6 +9,7 @@ export const texts = inLanguage("common", {
   menu: "Menu",
   pages: {
     overview: "Overview",
+    top: "Top lists",
     clients: "Clients",
     topics: "Topics",
     subscriptions: "Subscriptions",
@@ -97,6 +98,7 @@ export const texts = inLanguage("common", {
     rangeOf: (from: string, to: string, count: string) => `${from}–${to} of ${count}`,
     sorted: "sorted within this page",
     sortBy: (column: string) => `Sort this page by ${column}`,
+    orderBy: (column: string) => `Sort all rows by ${column}`,
     loading: "Loading…",
     none: "No entries.",
   },

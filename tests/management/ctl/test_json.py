@@ -127,6 +127,7 @@ EXAMPLES: dict[str, list[str]] = {
     "traces delete <Name>": ["mine"],
     "trace start <Type> <Value> <Name> [--seconds <Seconds>]": ["client", "c", "again"],
     "trace stop <Type> <Value>": ["client", "c"],
+    "top list <List> [--limit <N>]": ["topics"],
     "explain client <ClientId>": ["c"],
     "explain topic <Topic>": ["t/1"],
     "publish <Topic> <Payload> [--qos <QoS>] [--retain] [--clientid <As>]": ["t/1", "x"],

@@ -22,9 +22,10 @@ Access.explain_client(query) Access.owner_of_session(client_id,owner,username) A
 Alarms.deactivate(name) Alarms.forget()
 Alarms.records(which) Backup.delete_here(name) Backup.listing_here() Backup.piece(name,offset) Backup.size(name)
 Clients.acl_cache_here(client_id) Clients.clean_acl_cache_here(client_id) Clients.clean_acl_caches()
-Clients.count(query) Clients.kick_here(client_id) Clients.lift_rates_here(client_id)
+Clients.count(query) Clients.first_here(query,wanted) Clients.kick_here(client_id) Clients.lift_rates_here(client_id)
 Clients.lift_routing_here(client_id) Clients.limit_rates_here(client_id,message_rate,byte_rate)
 Clients.limit_routing_here(client_id,rate) Clients.lookup(client_id) Clients.piece(query,skip,limit)
+Clients.records_here(client_ids)
 Clients.set_keep_alive_here(client_id,interval) Configuration.certificates() Configuration.settings_here(prefix)
 Explain.client_here(client_id) Explain.refused_here() Explain.topic_here(topic) Listeners.records()
 Listeners.restart(name) Listeners.stop(name) LiveAnswers.alarms() LiveAnswers.events(source,after,who)
@@ -39,7 +40,9 @@ Rules.keep_trace_here(rule_id,size) Rules.reset_metrics_here(rule_id) Rules.trac
 SharedGroups.count(query) SharedGroups.piece(query,skip,limit) SharedMembers.count(query)
 SharedMembers.piece(query,skip,limit) SlowRanking.clear_here() SlowRanking.slowest() Subscribers.count(query)
 Subscribers.piece(query,skip,limit) Subscriptions.count(query) Subscriptions.piece(query,skip,limit)
-TopicCounts.counted(topics) Traces.log_here(name,position,size) Traces.piece(name,position) Traces.sizes()
+TopLists.clients_here(query) TopLists.groups_here() TopLists.topics_here()
+TopLists.troubles_here(query,dropped) TopicCounts.counted(topics)
+Traces.log_here(name,position,size) Traces.piece(name,position) Traces.sizes()
 Users.named_clients() WaitingMessages.count(query) WaitingMessages.piece(query,skip,limit)
 """
 

@@ -3,7 +3,7 @@ import { type Page, api } from "../../api";
 import { Badge, Empty, PageHead } from "../../components/basic";
 import { ChosenFilter, TypedFilter } from "../../components/filters";
 import { Name } from "../../components/name";
-import { type Column, PagedTable } from "../../components/table";
+import { type Column, PagedTable, orderOf } from "../../components/table";
 import { TimeAgo } from "../../components/time";
 import { bytes, duration, number } from "../../format";
 import { useQuery } from "../../hooks";
@@ -51,9 +51,11 @@ export function expiryOf(client: Client): string {
 /** What a small window has no room for beside what is in flight, queued and dropped. */
 const ROOM: Record<string, "medium" | "wide"> = { subscriptions: "wide", inflight: "medium" };
 
-function figure(key: string, title: string, value: (client: Client) => number, off = false, format = number): Column<Client> {
+/** The figures by which the node sorts all clients have an `order`: the field of the record. */
+function figure(key: string, title: string, value: (client: Client) => number, order?: string, off = false, format = number): Column<Client> {
   const needs = ROOM[key];
-  return { key, title, right: true, off, ...(needs ? { room: needs } : {}), sort: value, render: (client) => format(value(client)) };
+  const sorted = order === undefined ? { sort: value } : { order };
+  return { key, title, right: true, off, ...(needs ? { room: needs } : {}), ...sorted, render: (client) => format(value(client)) };
 }
 
 const { columns } = texts;
@@ -62,45 +64,45 @@ const COLUMNS: Column<Client>[] = [
     key: "clientid",
     title: columns.clientid,
     fixed: true,
-    sort: (client) => client.clientid,
+    order: "clientid",
     render: (client) => (
       <a href={link(["clients", client.clientid])}>
         <Name text={client.clientid} />
       </a>
     ),
   },
-  { key: "state", title: columns.state, sort: stateOf, render: (client) => <StateBadge client={client} /> },
-  { key: "username", room: "medium", title: columns.username, sort: userOf, render: (client) => <Name text={userOf(client)} /> },
-  { key: "address", room: "wide", title: columns.address, nowrap: true, sort: addressOf, render: addressOf },
-  { key: "protocol", title: columns.protocol, off: true, sort: (client) => client.proto_ver, render: versionOf },
-  { key: "since", room: "wide", title: columns.since, nowrap: true, sort: (client) => client.connected_at, render: (client) => <TimeAgo at={client.connected_at} /> },
+  { key: "state", title: columns.state, order: "connected", render: (client) => <StateBadge client={client} /> },
+  { key: "username", room: "medium", title: columns.username, order: "username", render: (client) => <Name text={userOf(client)} /> },
+  { key: "address", room: "wide", title: columns.address, nowrap: true, order: "ip_address", render: addressOf },
+  { key: "protocol", title: columns.protocol, off: true, order: "proto_ver", render: versionOf },
+  { key: "since", room: "wide", title: columns.since, nowrap: true, order: "connected_at", render: (client) => <TimeAgo at={client.connected_at} /> },
   {
     key: "ended",
     title: columns.ended,
     nowrap: true,
     off: true,
-    sort: (client) => client.disconnected_at,
+    order: "disconnected_at",
     render: (client) => <TimeAgo at={client.disconnected_at} />,
   },
-  { key: "created", title: columns.created, nowrap: true, off: true, sort: (client) => client.created_at, render: (client) => <TimeAgo at={client.created_at} /> },
-  figure("subscriptions", columns.subscriptions, (client) => client.subscriptions_cnt),
-  figure("inflight", columns.inflight, (client) => client.inflight),
-  figure("queued", columns.queued, (client) => client.mqueue_len),
-  figure("dropped", columns.dropped, (client) => client.mqueue_dropped),
-  figure("awaiting", columns.awaiting, (client) => client.awaiting_rel, true),
-  figure("received", columns.received, (client) => client.recv_msg, true),
-  figure("receivedDropped", columns.receivedDropped, (client) => client["recv_msg.dropped"], true),
-  figure("receivedBytes", columns.receivedBytes, (client) => client.recv_oct, true, bytes),
-  figure("sent", columns.sent, (client) => client.send_msg, true),
-  figure("sentDropped", columns.sentDropped, (client) => client["send_msg.dropped"], true),
-  figure("sentBytes", columns.sentBytes, (client) => client.send_oct, true, bytes),
-  figure("mailbox", columns.mailbox, (client) => client.mailbox_len, true),
-  figure("memory", columns.memory, (client) => client.heap_size, true, bytes),
-  figure("keepalive", columns.keepalive, (client) => client.keepalive, true, duration),
-  { key: "expiry", title: columns.expiry, off: true, right: true, sort: (client) => client.expiry_interval, render: expiryOf },
+  { key: "created", title: columns.created, nowrap: true, off: true, order: "created_at", render: (client) => <TimeAgo at={client.created_at} /> },
+  figure("subscriptions", columns.subscriptions, (client) => client.subscriptions_cnt, "subscriptions_cnt"),
+  figure("inflight", columns.inflight, (client) => client.inflight, "inflight"),
+  figure("queued", columns.queued, (client) => client.mqueue_len, "mqueue_len"),
+  figure("dropped", columns.dropped, (client) => client.mqueue_dropped, "mqueue_dropped"),
+  figure("awaiting", columns.awaiting, (client) => client.awaiting_rel, "awaiting_rel", true),
+  figure("received", columns.received, (client) => client.recv_msg, "recv_msg", true),
+  figure("receivedDropped", columns.receivedDropped, (client) => client["recv_msg.dropped"], "recv_msg.dropped", true),
+  figure("receivedBytes", columns.receivedBytes, (client) => client.recv_oct, "recv_oct", true, bytes),
+  figure("sent", columns.sent, (client) => client.send_msg, "send_msg", true),
+  figure("sentDropped", columns.sentDropped, (client) => client["send_msg.dropped"], "send_msg.dropped", true),
+  figure("sentBytes", columns.sentBytes, (client) => client.send_oct, "send_oct", true, bytes),
+  figure("mailbox", columns.mailbox, (client) => client.mailbox_len, undefined, true),
+  figure("memory", columns.memory, (client) => client.heap_size, undefined, true, bytes),
+  figure("keepalive", columns.keepalive, (client) => client.keepalive, "keepalive", true, duration),
+  { key: "expiry", title: columns.expiry, off: true, right: true, order: "expiry_interval", render: expiryOf },
   { key: "cleanStart", title: columns.cleanStart, off: true, sort: (client) => client.clean_start, render: (client) => texts.values[String(client.clean_start)] },
   { key: "bridge", title: columns.bridge, off: true, sort: (client) => client.is_bridge, render: (client) => texts.values[String(client.is_bridge)] },
-  { key: "zone", title: columns.zone, off: true, sort: (client) => client.zone, render: (client) => <Name text={client.zone} /> },
+  { key: "zone", title: columns.zone, off: true, order: "zone", render: (client) => <Name text={client.zone} /> },
   { key: "node", title: columns.node, off: true, sort: (client) => client.node, render: (client) => <Name text={client.node} /> },
 ];
 
@@ -116,8 +118,9 @@ export function ClientList() {
   const hidden = folded.filter((name) => name in filters).length;
   const clear = (): void => setQuery(Object.fromEntries([...NAMES, "page"].map((name) => [name, undefined])), true);
   const shown = useMemo(() => [...COLUMNS, kickColumn(() => setKicked((count) => count + 1))], []);
+  const order = orderOf(COLUMNS, place.value.query["sort"]);
   const load = (page: number, limit: number, signal: AbortSignal): Promise<Page<Client>> =>
-    api.page<Client>("/clients", { ...filters, _page: page, _limit: limit }, signal);
+    api.page<Client>("/clients", { ...filters, ...(order && { _sort: order }), _page: page, _limit: limit }, signal);
   return (
     <>
       <PageHead title={common.pages.clients}>
@@ -148,7 +151,7 @@ export function ClientList() {
         rowKey={(client) => client.clientid}
         reuse
         load={load}
-        deps={[JSON.stringify(filters), kicked]}
+        deps={[JSON.stringify(filters), order, kicked]}
         every={EVERY}
         empty={
           set > 0 ? (

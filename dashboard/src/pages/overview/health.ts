@@ -3,6 +3,7 @@
 import { bytes, milliseconds, percent, rate } from "../../format";
 import { link } from "../../router";
 import { texts } from "../../texts/overview";
+import { OF_FIGURES, behind, ofAlarm } from "./behind";
 import type { Series } from "../../series";
 
 export interface Alarm {
@@ -31,8 +32,6 @@ const FREE = 1 << 30;
 const MEMORY_PART = 0.85;
 const MINUTE = 60;
 // A message that nobody has subscribed to is what publishers of most systems send.
-/** Reasons behind which stand clients that were not let in. */
-const OF_CLIENTS = new Set(["bad_username_or_password", "not_authorized"]);
 const USUAL = new Set(["messages.dropped.no_subscribers"]);
 
 export function troubles({ series, alarms, stopped, memoryLimit }: State): Trouble[] {
@@ -40,7 +39,7 @@ export function troubles({ series, alarms, stopped, memoryLimit }: State): Troub
   const found: Trouble[] = stopped.map((node) => ({ tone: "bad", text: health.nodeDown(node), href: link(["node"]) }));
   for (const { node, name, message } of alarms) {
     const text = node ? health.alarmOf(node, name, message) : health.alarm(name, message);
-    found.push({ tone: "bad", text, href: link(["trouble"]) });
+    found.push({ tone: "bad", text, href: ofAlarm(name) ?? link(["trouble"]) });
   }
   const free = series.value("disk_free");
   const used = series.value("disk_used");
@@ -50,20 +49,19 @@ export function troubles({ series, alarms, stopped, memoryLimit }: State): Troub
   }
   const memory = series.value("memory");
   if (memory !== null && memoryLimit && memory / memoryLimit > MEMORY_PART) {
-    found.push({ tone: "bad", text: health.memory(percent(memory, memoryLimit), bytes(memoryLimit)), href: link(["node"]) });
+    found.push({ tone: "bad", text: health.memory(percent(memory, memoryLimit), bytes(memoryLimit)), href: OF_FIGURES["memory"] ?? link(["node"]) });
   }
   const points = (MINUTE * 1_000) / series.step;
   const commit = series.highest("commit_time", points);
   if (commit > COMMIT) found.push({ tone: "warn", text: health.commit(milliseconds(commit)), href: link(["trouble"]) });
   const lag = series.highest("loop_lag", points);
-  if (lag > LAG) found.push({ tone: "warn", text: health.lag(milliseconds(lag)), href: link(["trouble"]) });
+  if (lag > LAG) found.push({ tone: "warn", text: health.lag(milliseconds(lag)), href: link(["top", "clients"]) });
   const drops = series.dropsOf(Math.max(1, points)).filter(([reason]) => !USUAL.has(reason));
   const [most] = drops;
   if (most) {
     const all = drops.reduce((sum, [, one]) => sum + one, 0);
     const advice = health.advice[most[0]] ?? health.otherAdvice;
-    const href = link(["trouble", OF_CLIENTS.has(most[0]) ? "refused" : "reasons"]);
-    found.push({ tone: "warn", text: health.drops(rate(all), most[0], advice), href });
+    found.push({ tone: "warn", text: health.drops(rate(all), most[0], advice), href: behind(most[0]) });
   }
   return found;
 }

@@ -10,6 +10,7 @@ import { toast } from "../../components/toast";
 import { duration } from "../../format";
 import { useData, useLive } from "../../hooks";
 import { texts } from "../../texts/trouble";
+import { ofAlarm } from "../overview/behind";
 
 interface Alarm {
   node: string;
@@ -37,6 +38,18 @@ function details(alarm: Alarm): [string, string][] {
     name,
     typeof value === "string" ? value : JSON.stringify(value),
   ]);
+}
+
+/** Leads to the cause of the alarm, if a page shows it. */
+function AlarmName({ name }: { name: string }) {
+  const href = ofAlarm(name);
+  return href === undefined ? (
+    <Name text={name} />
+  ) : (
+    <a href={href}>
+      <Name text={name} />
+    </a>
+  );
 }
 
 export function Alarms() {
@@ -77,7 +90,7 @@ export function Alarms() {
   };
 
   const columns: Column<Alarm>[] = [
-    { key: "name", title: texts.alarms.columns.name, render: (one) => <Name text={one.name} />, sort: (one) => one.name, fixed: true },
+    { key: "name", title: texts.alarms.columns.name, render: (one) => <AlarmName name={one.name} />, sort: (one) => one.name, fixed: true },
     { key: "message", title: texts.alarms.columns.message, render: (one) => <Name text={one.message} max={300} /> },
     {
       key: "node",

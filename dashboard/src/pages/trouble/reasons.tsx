@@ -10,6 +10,7 @@ import { number, rate } from "../../format";
 import { useData, useQuery, useTyped } from "../../hooks";
 import { useSeries } from "../../series";
 import { texts } from "../../texts/trouble";
+import { behind } from "../overview/behind";
 import { type ReasonTotal, totals } from "./drops";
 
 interface Explained {
@@ -105,7 +106,11 @@ export function Reasons() {
                 title: texts.reasons.columns.reason,
                 fixed: true,
                 sort: (one) => one.reason,
-                render: (one) => <Name text={one.reason} />,
+                render: (one) => (
+                  <a href={behind(one.reason)}>
+                    <Name text={one.reason} />
+                  </a>
+                ),
               },
               {
                 key: "count",

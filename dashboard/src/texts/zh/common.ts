@@ -7,6 +7,7 @@ export const texts: typeof English = {
   menu: "菜单",
   pages: {
     overview: "概览",
+    top: "排行",
     clients: "客户端",
     topics: "主题",
     subscriptions: "订阅",
@@ -94,6 +95,7 @@ export const texts: typeof English = {
     rangeOf: (from: string, to: string, count: string) => `${from}–${to}，共 ${count} 条`,
     sorted: "仅在本页内排序",
     sortBy: (column: string) => `按“${column}”对本页排序`,
+    orderBy: (column: string) => `按“${column}”对全部行排序`,
     loading: "加载中…",
     none: "暂无数据。",
   },

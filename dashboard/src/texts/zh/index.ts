@@ -11,7 +11,8 @@ import { texts as retained } from "./retained";
 import { texts as rules } from "./rules";
 import { texts as subscriptions } from "./subscriptions";
 import { texts as tool } from "./tool";
+import { texts as top } from "./top";
 import { texts as topics } from "./topics";
 import { texts as trouble } from "./trouble";
 
-export const tables: Record<TextsName, object> = { access, clients, common, node, overview, publish, retained, rules, subscriptions, tool, topics, trouble };
+export const tables: Record<TextsName, object> = { access, clients, common, node, overview, publish, retained, rules, subscriptions, tool, top, topics, trouble };

@@ -1,0 +1,41 @@
+/** The list behind each figure, reason and alarm: who or what it is. */
+
+import { link } from "../../router";
+
+/** Counters that no client stands behind: the lists of clients do not have them. */
+const OF_NOBODY = new Set(["messages.dropped.no_subscribers"]);
+
+/** The clients behind a reason of drops or refusals, by the name of its counter. */
+export function behind(counter: string): string {
+  if (OF_NOBODY.has(counter)) return link(["top", "topics"]);
+  if (counter.startsWith("delivery.dropped.") || counter.startsWith("delivery_")) return link(["top", "dropped"], { reason: counter });
+  return link(["top", "refused"], { reason: counter });
+}
+
+/** The list behind a figure of the overview. */
+export const OF_FIGURES: Record<string, string> = {
+  messages_received: link(["top", "clients"], { by: "in" }),
+  messages_sent: link(["top", "clients"], { by: "out" }),
+  messages_dropped: link(["top", "topics"]),
+  deliveries_dropped: link(["top", "dropped"]),
+  bytes_received: link(["top", "clients"], { by: "in_oct" }),
+  bytes_sent: link(["top", "clients"], { by: "out_oct" }),
+  connections: link(["clients"], { conn_state: "connected" }),
+  sessions: link(["clients"]),
+  subscriptions: link(["subscriptions"]),
+  retained: link(["retained"]),
+  loop_lag: link(["top", "clients"]),
+  commit_time: link(["trouble", "slow"]),
+  memory: link(["clients"], { sort: "-queued" }),
+  disk_free: link(["node"]),
+};
+
+/** The page that shows the cause of an alarm, if there is one. */
+export function ofAlarm(name: string): string | undefined {
+  const resource = /^resource\/[^/]+\/(.+)\/down$/.exec(name)?.[1];
+  if (resource !== undefined) return link(["rules", "resources", resource]);
+  if (name.includes("memory")) return link(["clients"], { sort: "-queued" });
+  if (name.startsWith("certificate")) return link(["node", "listeners"]);
+  if (name.startsWith("node_down") || name.startsWith("nats_") || name.startsWith("cluster_")) return link(["node"]);
+  return undefined;
+}
