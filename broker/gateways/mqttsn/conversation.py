@@ -1,37 +1,30 @@
 """What an MQTT-SN client and the node say to each other: messages of MQTT-SN on one side, MQTT packets on the other.
 
-The link is the only way out, and the clock is the link's. ``state`` names what the client may do next; the table
-``_REQUESTS`` has what is understood in which state, and everything else is counted and ignored: a datagram can be late,
-repeated or forged, so none of them ends a conversation by being wrong.
+The link is the only way out, and the clock is the link's. ``state`` names what the client may do next (``states``); the
+table ``_REQUESTS`` has what is understood in which state, and everything else is counted and ignored: a datagram can be
+late, repeated or forged, so none of them ends a conversation by being wrong.
 
-Messages for the client go one way: ``packet`` -> ``_deliver`` -> written, or into ``_waiting`` until the client has
-proved its address and knows the topic id. Whatever the client has to answer is in ``_unanswered`` and is repeated by
-one timer."""
+``deliveries`` sends messages to the client, and repeats what it has to answer. ``publications`` remembers its messages
+of QoS 1 and 2."""
 
-from collections import deque
 from collections.abc import Callable
-from secrets import randbelow
 from typing import Final
 
 from ...gateway import GatewayLink, Pending
 from ...mqtt import reason_codes
 from ...mqtt.constants import (
-    MAXIMUM_PACKET_SIZE,
     MAXIMUM_QOS,
-    PUBACK,
     PUBCOMP,
     PUBREC,
     PUBREL,
     RECEIVE_MAXIMUM,
     RETAIN_AVAILABLE,
-    SESSION_EXPIRY_INTERVAL,
 )
 from ...mqtt.encoder import Outgoing
 from ...mqtt.message import Message
 from ...mqtt.packets import (
     Ack,
     Connack,
-    Connect,
     Disconnect,
     Pingreq,
     Pingresp,
@@ -44,25 +37,26 @@ from ...mqtt.packets import (
 )
 from ...mqtt.topics import is_shared, valid_filter, valid_name
 from . import codec as sn
-from .settings import MqttSnSettings, short_name
-from .topics import Topics
+from . import login, publications, wills
+from .deliveries import Deliveries
+from .publications import Publications
+from .settings import MqttSnSettings
+from .states import (
+    ACTIVE,
+    ASLEEP,
+    AWAKE,
+    LOGGING_IN,
+    NEW,
+    OVER,
+    PUBLISHER,
+    STATES,
+    WILL_MESSAGE,
+    WILL_TOPIC,
+    entered,
+    return_code,
+)
+from .topics import Topics, name_of
 
-# The states.
-NEW: Final = 0  # nothing is known of the address
-WILL_TOPIC: Final = 1  # a CONNECT with a Will: WILLTOPIC is expected
-WILL_MESSAGE: Final = 2  # then WILLMSG
-LOGGING_IN: Final = 3  # the broker has the CONNECT
-ACTIVE: Final = 4
-ASLEEP: Final = 5  # messages wait in the session
-AWAKE: Final = 6  # a PINGREQ of a sleeping client: they are delivered, then PINGRESP ends it
-PUBLISHER: Final = 7  # logged in for PUBLISH of QoS -1, without a connection that the client knows of
-OVER: Final = 8
-
-STATES: Final = ("new", "will_topic", "will_message", "logging_in", "active", "asleep", "awake", "publisher", "over")
-
-V5: Final = 5
-MAX_SIZE: Final = 65_200
-"""Maximum size of a PUBLISH for a client: with a forwarder's header it still fits into a datagram."""
 MAX_STRAYS: Final = 3
 """Answers to an address without a connection. Two gateways that answer each other's DISCONNECT must come to an end."""
 MAX_REQUESTS: Final = 64
@@ -71,54 +65,16 @@ REPEATED_WITHIN: Final = 5.0
 """Seconds in which the same CONNECT is the same request, and not that of a client that has restarted."""
 UNLIMITED: Final = MAX_REQUESTS, 2, True
 """Receive Maximum, Maximum QoS and whether RETAIN is available, as most nodes have them."""
-COMPLETED: Final = 16
-"""How many completed exchanges of QoS 2 are remembered, so that a late repetition is not published again."""
-CHALLENGE: Final = "$"
-"""A topic name for a REGISTER that only has to be answered. No client can publish to it."""
-MAX_CHALLENGE: Final = 0x7FFF
-"""The greatest MsgId of a REGISTER: there are clients that read it as a signed number."""
-DRAIN_AGAIN: Final = 0.1
-"""Seconds until the session of a client that is awake is looked at again."""
-NEVER_EXPIRES: Final = 0xFFFFFFFF
 WITH_WILL: Final = 0x04
 """The Reason Code of a DISCONNECT that publishes the Will."""
-
-_BUSY: Final = frozenset(
-    (reason_codes.SERVER_BUSY, reason_codes.SERVER_UNAVAILABLE, reason_codes.QUOTA_EXCEEDED,
-     reason_codes.MESSAGE_RATE_TOO_HIGH)
-)  # fmt: skip
-
-
-def return_code(reason_code: int) -> int:
-    """Return the return code of MQTT-SN for a Reason Code."""
-    if reason_code < reason_codes.UNSPECIFIED_ERROR:
-        return sn.ACCEPTED
-    if reason_code in _BUSY:
-        return sn.CONGESTION
-    return sn.INVALID_TOPIC_ID if reason_code == reason_codes.TOPIC_NAME_INVALID else sn.NOT_SUPPORTED
-
-
-class Unanswered:
-    """A message that the client has to answer with a message of type ``answer``. ``due``: when it is repeated.
-    ``topic``: of a PUBLISH."""
-
-    __slots__ = ("answer", "data", "due", "topic", "tries")
-
-    def __init__(self, data: bytes, answer: int, due: float, topic: str = "") -> None:
-        self.data = data
-        self.answer = answer
-        self.due = due
-        self.topic = topic
-        self.tries = 0
 
 
 class Conversation:
     """One client's conversation. ``broker.gateway.GatewayChannel`` describes the methods that the node calls."""
 
     __slots__ = (
-        "_answered", "_answered_at", "_challenge", "_completed", "_drain_asked", "_limits", "_link", "_proved",
-        "_publishing", "_quiet", "_registering", "_request", "_settings", "_strays", "_subscribing", "_timer",
-        "_topics", "_unanswered", "_waiting", "_waiting_bytes", "_will", "state",
+        "_answered", "_answered_at", "_deliveries", "_drain_asked", "_idle_timer", "_limits", "_link", "_publications",
+        "_quiet", "_request", "_settings", "_strays", "_subscribing", "_topics", "_will", "state",
     )  # fmt: skip
 
     def __init__(self, link: GatewayLink, settings: MqttSnSettings) -> None:
@@ -135,21 +91,16 @@ class Conversation:
         self._strays = 0
         self._limits = UNLIMITED
         self._topics: Topics | None = None
-        # Of the client: MsgId -> topic id of its PUBLISH; of its SUBSCRIBE or UNSUBSCRIBE. Completed QoS 2: MsgId ->
-        # its hash and when.
-        self._publishing: dict[int, tuple[int, int]] | None = None
+        # MsgId of a SUBSCRIBE or UNSUBSCRIBE -> topic id.
         self._subscribing: dict[int, int] | None = None
-        self._completed: dict[int, tuple[int, float]] | None = None
-        # For the client: messages that wait for its REGACK.
-        self._waiting: deque[Message] | None = None
-        self._waiting_bytes = 0
-        # MsgId of PUBLISH or PUBREL -> the message; the REGISTER that is not answered, by its MsgId, topic id, name.
-        self._unanswered: dict[int, Unanswered] | None = None
-        self._registering: tuple[int, int, str, Unanswered] | None = None
-        self._challenge = False  # the REGISTER only proves the address
-        self._proved = False
+        # These exist once the client needs them.
+        self._publications: Publications | None = None
+        self._deliveries: Deliveries | None = None
         self._drain_asked = False
-        self._timer: Pending | None = None
+        self._idle_timer: Pending | None = None
+
+    def _enter(self, state: int) -> None:
+        self.state = entered(self.state, state)
 
     # ------------------------------------------------------------------------------------------ from the client
 
@@ -212,7 +163,7 @@ class Conversation:
         self._request = data
         self._will = None
         if packet.will:
-            self.state = WILL_TOPIC
+            self._enter(WILL_TOPIC)
             self._write(sn.SnSimple(sn.WILLTOPICREQ))
         else:
             self._log_in(data)
@@ -244,7 +195,7 @@ class Conversation:
             self._log_in(data)
         else:
             self._will = packet
-            self.state = WILL_MESSAGE
+            self._enter(WILL_MESSAGE)
             self._write(sn.SnSimple(sn.WILLMSGREQ))
 
     def _on_will_message(self, packet: sn.SnWillMsg, data: bytes) -> None:
@@ -256,26 +207,16 @@ class Conversation:
             return
         topic = self._will
         assert isinstance(topic, sn.SnWillTopic)
-        self._will = Will(topic.topic, packet.payload, topic.qos, topic.retain)
+        self._will = wills.complete(topic, packet)
         self._log_in(data)
 
     def _log_in(self, data: bytes) -> None:
         request = self._requested()
         self._answered = data
-        self.state = LOGGING_IN
-        properties = {RECEIVE_MAXIMUM: 1, MAXIMUM_PACKET_SIZE: MAX_SIZE}
-        if not request.clean:
-            properties[SESSION_EXPIRY_INTERVAL] = NEVER_EXPIRES  # the zone has the limit
+        self._enter(LOGGING_IN)
         will = self._will
         assert not isinstance(will, sn.SnWillTopic)
-        self._link.send(self._connect(request.client_id, request.clean, request.duration, will, properties))
-
-    def _connect(
-        self, client_id: str, clean: bool, keep_alive: int, will: Will | None, properties: dict[int, int]
-    ) -> Connect:
-        settings = self._settings
-        password = None if settings.password is None else settings.password.encode()
-        return Connect(V5, client_id, clean, keep_alive, settings.username, password, will, dict(properties))
+        self._link.send(login.connect(self._settings, request, will))
 
     # To publish
 
@@ -284,7 +225,7 @@ class Conversation:
         if packet.qos < 0:
             self._publish_without_connection(packet)
         elif state in (ACTIVE, AWAKE):
-            topic = self._topic_of(packet.topic_id, packet.id_type)
+            topic = self._topic_name(packet.topic_id, packet.id_type)
             if topic is None:
                 self._write(sn.SnPuback(packet.topic_id, packet.msg_id, sn.INVALID_TOPIC_ID))
             elif packet.qos == 0 and (not packet.retain or self._limits[2]):
@@ -299,43 +240,18 @@ class Conversation:
         if packet.qos > max_qos or (packet.retain and not retain):
             self._write(sn.SnPuback(packet.topic_id, packet.msg_id, sn.NOT_SUPPORTED))
             return
-        publishing = self._publishing
-        if publishing is None:
-            publishing = self._publishing = {}
-        known = packet.msg_id in publishing
-        if known and packet.qos == 1:
-            return  # the first one is answered when the broker has it
-        content = 0
-        if packet.qos == 2:
-            content = hash((packet.topic_id, packet.id_type, packet.retain, packet.payload))
-            if not known and self._was_completed(packet.msg_id, content):
-                self._write(sn.SnReply(sn.PUBREC, packet.msg_id))
-                return
-        if not known and len(publishing) >= most:
+        if self._publications is None:
+            self._publications = Publications(self._settings.retry_interval * (self._settings.max_retries + 1))
+        found = self._publications.begin(packet, most, self._link.now())
+        if found == publications.PUBLISH:
+            self._link.publish(topic, packet.payload, packet.qos, packet.retain, packet.msg_id)
+        elif found == publications.WAS_COMPLETED:
+            self._write(sn.SnReply(sn.PUBREC, packet.msg_id))
+        elif found == publications.TOO_MANY:
             self._write(sn.SnPuback(packet.topic_id, packet.msg_id, sn.CONGESTION))
-            return
-        publishing[packet.msg_id] = packet.topic_id, content
-        self._link.publish(topic, packet.payload, packet.qos, packet.retain, packet.msg_id)
 
-    def _was_completed(self, msg_id: int, content: int) -> bool:
-        completed = self._completed
-        found = None if completed is None else completed.get(msg_id)
-        patience = self._settings.retry_interval * (self._settings.max_retries + 1)
-        return found is not None and found[0] == content and self._link.now() < found[1] + patience
-
-    def _topic_of(self, topic_id: int, id_type: int) -> str | None:
-        if id_type == sn.SHORT:
-            try:
-                topic = topic_id.to_bytes(2).decode()
-            except UnicodeDecodeError:
-                return None
-            return topic if valid_name(topic) else None
-        if id_type == sn.NORMAL and self._topics is not None:
-            found = self._topics.of_id.get(topic_id)
-            if found is not None:
-                return found
-        # Of an unknown normal id, too: clients of Paho do so, and EMQX understands it.
-        return self._settings.predefined.of_id.get(topic_id)
+    def _topic_name(self, topic_id: int, id_type: int) -> str | None:
+        return name_of(self._topics, self._settings.predefined, topic_id, id_type)
 
     def _publish_without_connection(self, packet: sn.SnPublish) -> None:
         """PUBLISH of QoS -1: predefined and short topics, if the listener accepts it. Nothing is answered."""
@@ -343,15 +259,15 @@ class Conversation:
         if not self._settings.enable_qos3:
             self._link.drop("qos3_off", "PUBLISH of QoS -1", "enable_qos3")
             return
-        topic = None if packet.id_type == sn.NORMAL else self._topic_of(packet.topic_id, packet.id_type)
+        topic = None if packet.id_type == sn.NORMAL else self._topic_name(packet.topic_id, packet.id_type)
         if topic is None or (packet.retain and not self._limits[2]):
             self._link.drop("unexpected_datagram", "PUBLISH of QoS -1 to a topic that is neither predefined nor short")
             return
         if state == NEW:
             self._link.stay_newcomer()
-            self._link.send(self._connect("", True, 0, None, {RECEIVE_MAXIMUM: 1, MAXIMUM_PACKET_SIZE: MAX_SIZE}))
-            self.state = PUBLISHER
-            self._timer = self._link.after(self._link.idle_timeout, self._idle)
+            self._link.send(login.connect(self._settings, sn.SnConnect("", True), None))
+            self._enter(PUBLISHER)
+            self._idle_timer = self._link.after(self._link.idle_timeout, self._idle)
         elif state not in (ACTIVE, ASLEEP, AWAKE, PUBLISHER):
             self._link.drop("unexpected_datagram", f"PUBLISH while {STATES[state]}")
             return
@@ -360,58 +276,47 @@ class Conversation:
 
     def _idle(self) -> None:
         """A publisher without a connection has its place for ``idle_timeout`` after its last message."""
-        self._timer = None
+        self._idle_timer = None
         if self._quiet:
             self._quiet = False
-            self._timer = self._link.after(self._link.idle_timeout, self._idle)
+            self._idle_timer = self._link.after(self._link.idle_timeout, self._idle)
         else:
             self._link.send(Disconnect())
             self._end()
 
+    # To receive
+
+    def _to_client(self) -> Deliveries:
+        """Return what sends messages to the client."""
+        if self._deliveries is None:
+            self._deliveries = Deliveries(
+                self._link, self._settings, self._known_topics(), self._drain, self._no_answer
+            )
+            # A publisher without a connection is sent nothing.
+            self._deliveries.asleep = self.state in (ASLEEP, PUBLISHER)
+        return self._deliveries
+
     def _on_release(self, packet: sn.SnReply, data: bytes) -> None:
         if packet.type == sn.PUBREL:
             self._link.send(Ack(PUBREL, packet.msg_id))
-            return
-        unanswered = self._unanswered
-        waited = None if unanswered is None else unanswered.get(packet.msg_id)
-        if waited is None or unanswered is None:
-            return  # it was answered before
-        if packet.type == waited.answer:
-            del unanswered[packet.msg_id]
-            self._link.send(Ack(PUBREC if packet.type == sn.PUBREC else PUBCOMP, packet.msg_id))
-            if packet.type == sn.PUBCOMP:
-                self._drain()
+        elif self._deliveries is not None:
+            self._deliveries.on_reply(packet)
 
     def _on_puback(self, packet: sn.SnPuback, data: bytes) -> None:
-        unanswered = self._unanswered
-        waited = None if unanswered is None else unanswered.get(packet.msg_id)
-        if waited is None or unanswered is None:
-            if packet.code == sn.INVALID_TOPIC_ID and self._topics is not None:
-                self._topics.forget(packet.topic_id)  # of a message of QoS 0
-            return
-        if waited.answer not in (sn.PUBACK, sn.PUBREC) or packet.code == sn.CONGESTION:
-            return  # of congestion: it is repeated when it is due
-        qos = 1 if waited.answer == sn.PUBACK else 2
-        if packet.code == sn.ACCEPTED and qos == 2:
-            return  # a PUBREC is the answer
-        del unanswered[packet.msg_id]
-        if packet.code == sn.INVALID_TOPIC_ID and self._forgets(packet.topic_id, waited.topic):
-            sent = sn.decode(waited.data)
-            assert isinstance(sent, sn.SnPublish)
-            again = Message(waited.topic, sent.payload, qos, sent.retain, packet_id=packet.msg_id, dup=True)
-            self._wait(again, first=True)
-            return
-        code = reason_codes.SUCCESS if packet.code == sn.ACCEPTED else reason_codes.IMPLEMENTATION_SPECIFIC_ERROR
-        self._link.send(Ack(PUBACK if qos == 1 else PUBREC, packet.msg_id, code))
-        self._drain()
+        self._to_client().on_puback(packet)
 
-    def _forgets(self, topic_id: int, topic: str) -> bool:
-        """Return whether another REGISTER may help a client that does not know the id of a topic."""
-        if topic in self._settings.predefined.of_name or self._topics is None:
-            return False
-        if self._topics.of_id.get(topic_id) == topic:
-            self._topics.forget(topic_id)
-        return self._needs_register(topic)
+    def _on_regack(self, packet: sn.SnRegack, data: bytes) -> None:
+        if self._deliveries is not None:
+            self._deliveries.on_regack(packet)
+
+    def _no_answer(self) -> None:
+        if self.state == AWAKE:
+            self._fall_asleep()
+            return
+        self._link.drop("no_answer", "the client has not answered max_retries repetitions", "max_retries")
+        self._write(sn.SnDisconnect())
+        self._link.send(Disconnect(WITH_WILL))
+        self._end()
 
     # Topics and subscriptions
 
@@ -434,7 +339,7 @@ class Conversation:
     def _on_subscribe(self, packet: sn.SnSubscribe, data: bytes) -> None:
         topic_id = 0
         if isinstance(packet.topic, int):
-            name = self._topic_of(packet.topic, packet.id_type)
+            name = self._topic_name(packet.topic, packet.id_type)
             topic_id = packet.topic if packet.id_type == sn.PREDEFINED else 0
         else:
             name = packet.topic
@@ -474,7 +379,7 @@ class Conversation:
             if packet.client_id != self._requested().client_id:
                 self._link.drop("unexpected_datagram", "PINGREQ without the ClientId of the sleeping client")
                 return
-            self.state = AWAKE
+            self._enter(AWAKE)
             self._resume()
             self._drain_asked = False
             self._drain()
@@ -492,17 +397,18 @@ class Conversation:
 
     def _drained(self) -> None:
         self._drain_asked = False
-        if self._waiting or self._unanswered or self._registering is not None:
+        if self._deliveries is not None and not self._deliveries.idle:
             return  # its answer asks again
         if self._link.waiting:
-            self._set_timer()
+            self._to_client().look_again()
             return
         self._write(sn.SnSimple(sn.PINGRESP))
         self._fall_asleep()
 
     def _fall_asleep(self) -> None:
-        self.state = ASLEEP
-        self._cancel_timer()
+        self._enter(ASLEEP)
+        if self._deliveries is not None:
+            self._deliveries.fall_asleep()
         self._link.hold()
 
     def _on_disconnect(self, packet: sn.SnDisconnect, data: bytes) -> None:
@@ -513,7 +419,7 @@ class Conversation:
             return
         self._write(sn.SnDisconnect())
         if self.state < ACTIVE:
-            self.state = NEW
+            self._enter(NEW)
             self._request, self._will = b"", None
             return
         if not packet.duration:
@@ -524,7 +430,7 @@ class Conversation:
         self._fall_asleep()
 
     def _wake_up(self, packet: sn.SnConnect, data: bytes) -> None:
-        self.state = ACTIVE
+        self._enter(ACTIVE)
         self._request = data
         self._accepted(data)
         self._link.expect_within(packet.duration)
@@ -532,15 +438,11 @@ class Conversation:
         self._resume()
 
     def _resume(self) -> None:
-        """Send what the client has not answered before its sleep, then what has waited."""
         self._link.alive()
-        now = self._link.now()
-        for each in self._all_unanswered():
-            each.tries = 0
-            each.due = now
-        self._link.release()
-        self._repeat()
-        self._deliver_waiting()
+        if self._deliveries is None:
+            self._link.release()
+        else:
+            self._deliveries.resume()
 
     def _accepted(self, data: bytes) -> None:
         self._answered = data
@@ -548,28 +450,25 @@ class Conversation:
         self._quiet = True
 
     def _end(self) -> None:
-        self.state = OVER
-        self._cancel_timer()
-        self._waiting = self._unanswered = self._registering = None
-        self._waiting_bytes = 0
+        self._enter(OVER)
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
+        if self._deliveries is not None:
+            self._deliveries.end()
 
     # The Will of a connected client
 
     def _update_will(self, packet: sn.SnWillTopic) -> None:
         old = self._will
-        new: Will | None = None
-        if packet.topic:
-            payload = old.payload if isinstance(old, Will) else b""
-            new = Will(packet.topic, payload, packet.qos, packet.retain)
-        self._write(sn.SnWillResponse(sn.WILLTOPICRESP, self._set_will(new)))
+        assert not isinstance(old, sn.SnWillTopic)
+        code = self._set_will(wills.with_topic(old, packet))
+        self._write(sn.SnWillResponse(sn.WILLTOPICRESP, code))
 
     def _update_will_message(self, packet: sn.SnWillMsg) -> None:
         old = self._will
-        if not isinstance(old, Will):
-            self._write(sn.SnWillResponse(sn.WILLMSGRESP, sn.NOT_SUPPORTED))
-            return
-        new = Will(old.topic, packet.payload, old.qos, old.retain)
-        self._write(sn.SnWillResponse(sn.WILLMSGRESP, self._set_will(new)))
+        code = self._set_will(wills.with_message(old, packet)) if isinstance(old, Will) else sn.NOT_SUPPORTED
+        self._write(sn.SnWillResponse(sn.WILLMSGRESP, code))
 
     def _set_will(self, will: Will | None) -> int:
         self._link.alive()
@@ -587,7 +486,7 @@ class Conversation:
         if self.state == OVER:
             return
         if isinstance(packet, Message):
-            self._deliver(packet)
+            self._to_client().deliver(packet)
         elif isinstance(packet, Ack):
             self._answer_publish(packet)
         elif isinstance(packet, Connack):
@@ -616,40 +515,27 @@ class Conversation:
         limits = most, qos, bool(properties.get(RETAIN_AVAILABLE, 1))
         self._limits = UNLIMITED if limits == UNLIMITED else limits
         if self.state == LOGGING_IN:
-            self.state = ACTIVE
+            self._enter(ACTIVE)
             self._accepted(self._answered)
             self._write(sn.SnConnack(sn.ACCEPTED))
 
     def _answer_publish(self, packet: Ack) -> None:
         msg_id = packet.packet_id
-        publishing = self._publishing
         if packet.type == PUBREL:
-            self._send_unanswered(msg_id, sn.frame(sn.PUBREL, msg_id.to_bytes(2)), sn.PUBCOMP)
+            self._to_client().release(msg_id)
             return
-        topic_id, content = (0, 0) if publishing is None else publishing.get(msg_id, (0, 0))
         refused = packet.reason_code >= reason_codes.UNSPECIFIED_ERROR
         if packet.type == PUBREC and not refused:
             self._write(sn.SnReply(sn.PUBREC, msg_id))
             return
-        if publishing is not None and msg_id in publishing:
-            del publishing[msg_id]
-            if not publishing:
-                self._publishing = None
-        if packet.type == PUBCOMP:
-            if content and not refused:
-                self._remember(msg_id, content)
+        done = packet.type == PUBCOMP
+        topic_id = 0
+        if self._publications is not None:
+            topic_id = self._publications.end(msg_id, done and not refused, self._link.now())
+        if done:
             self._write(sn.SnReply(sn.PUBCOMP, msg_id))
         else:
             self._write(sn.SnPuback(topic_id, msg_id, return_code(packet.reason_code)))
-
-    def _remember(self, msg_id: int, content: int) -> None:
-        completed = self._completed
-        if completed is None:
-            completed = self._completed = {}
-        completed.pop(msg_id, None)
-        completed[msg_id] = content, self._link.now()
-        if len(completed) > COMPLETED:
-            del completed[next(iter(completed))]
 
     def _on_suback(self, packet: Suback | Unsuback) -> None:
         subscribing = self._subscribing
@@ -670,194 +556,9 @@ class Conversation:
     def _write(self, packet: sn.SnPacket) -> None:
         self._link.write(sn.encode(packet))
 
-    def _deliver(self, message: Message) -> None:
-        """Send a message, or let it wait until the client knows its topic and has proved its address."""
-        if self._waiting is None and self._proved and self.state != ASLEEP:
-            topic = message.topic
-            topics = self._topics
-            found = self._settings.predefined.of_name.get(topic)
-            id_type = sn.PREDEFINED
-            if found is None and topics is not None:
-                found = topics.of_name.get(topic)
-                id_type = sn.NORMAL
-            if found is None:
-                found = short_name(topic)
-                id_type = sn.SHORT
-            if found is not None:
-                self._send_publish(message, found, id_type)
-                return
-        self._wait(message)
-
-    def _send_publish(self, message: Message, topic_id: int, id_type: int) -> None:
-        qos = message.qos
-        data = sn.publish(topic_id, id_type, message.payload, qos, message.retain, message.dup, message.packet_id)
-        if qos:
-            self._send_unanswered(message.packet_id, data, sn.PUBACK if qos == 1 else sn.PUBREC, message.topic)
-        else:
-            self._link.write(data)
-
-    def _send_unanswered(self, msg_id: int, data: bytes, answer: int, topic: str = "") -> None:
-        if self._unanswered is None:
-            self._unanswered = {}
-        self._unanswered[msg_id] = Unanswered(data, answer, self._link.now() + self._settings.retry_interval, topic)
-        self._link.write(data)
-        self._set_timer()
-
-    def _wait(self, message: Message, first: bool = False) -> None:
-        size = message.payload_size + len(message.topic) + 100
-        if not message.qos and self._waiting_bytes + size > self._settings.max_waiting_bytes:
-            self._link.drop("waiting_for_client", "a message of QoS 0 for a client that has not answered REGISTER",
-                            "max_waiting_bytes")  # fmt: skip
-            return
-        waiting = self._waiting
-        if waiting is None:
-            waiting = self._waiting = deque()
-        if first:
-            waiting.appendleft(message)
-        else:
-            waiting.append(message)
-        self._waiting_bytes += size
-        if self._registering is None and self.state != ASLEEP:
-            self._ask_for(waiting[0].topic)
-
-    def _ask_for(self, topic: str) -> None:
-        """Send a REGISTER. Its MsgId is a number that only the client's address can know: the answer proves it."""
-        topics = self._known_topics()
-        self._challenge = not self._proved and not (self._needs_register(topic) and self._fits(topic))
-        if self._challenge:
-            topic = topic if self._fits(topic) else CHALLENGE
-        topic_id = topics.of_name.get(topic) or topics.lend(topic)
-        msg_id = 1 + randbelow(MAX_CHALLENGE)
-        data = sn.encode(sn.SnRegister(topic_id, msg_id, topic))
-        unanswered = Unanswered(data, sn.REGACK, self._link.now() + self._settings.retry_interval)
-        self._registering = msg_id, topic_id, topic, unanswered
-        self._link.write(data)
-        self._set_timer()
-
-    def _fits(self, topic: str) -> bool:
-        return self._link.room < 0 or len(topic.encode()) + 10 <= self._link.room
-
-    def _needs_register(self, topic: str) -> bool:
-        if topic in self._settings.predefined.of_name or (self._topics is not None and topic in self._topics.of_name):
-            return False
-        return short_name(topic) is None
-
-    def _on_regack(self, packet: sn.SnRegack, data: bytes) -> None:
-        registering = self._registering
-        if registering is None or packet.msg_id != registering[0] or packet.topic_id != registering[1]:
-            if registering is not None and not self._proved:
-                # Whoever guesses has one attempt for each number.
-                self._registering = None
-                self._retry_register()
-            return
-        self._link.alive()
-        if packet.code == sn.CONGESTION:
-            return  # asked again when it is due
-        self._registering = None
-        if not self._proved:
-            self._proved = True
-            self._link.proved()
-        if packet.code != sn.ACCEPTED:
-            assert self._topics is not None
-            self._topics.forget(registering[1])
-            if not self._challenge:
-                self._give_up_topic(registering[2])
-        self._deliver_waiting()
-        self._drain()
-
-    def _retry_register(self) -> None:
-        if self._waiting:
-            self._ask_for(self._waiting[0].topic)
-
-    def _give_up_topic(self, topic: str) -> None:
-        """The client refuses a topic: its messages are done."""
-        waiting = self._waiting or ()
-        self._waiting = deque(each for each in waiting if each.topic != topic)
-        for each in waiting:
-            if each.topic == topic:
-                self._waiting_bytes -= each.payload_size + len(topic) + 100
-                self._link.drop("topic_refused", "a message for a client that has refused its topic")
-                if each.qos:
-                    kind = PUBACK if each.qos == 1 else PUBREC
-                    self._link.send(Ack(kind, each.packet_id, reason_codes.IMPLEMENTATION_SPECIFIC_ERROR))
-
-    def _deliver_waiting(self) -> None:
-        waiting = self._waiting
-        if waiting is None or self._registering is not None:
-            return
-        self._waiting = None
-        while waiting:
-            message = waiting[0]
-            if not self._proved or self._needs_register(message.topic):
-                self._waiting = waiting
-                self._ask_for(message.topic)
-                return
-            waiting.popleft()
-            self._waiting_bytes -= message.payload_size + len(message.topic) + 100
-            self._deliver(message)
-        assert self._waiting_bytes == 0, "bytes of messages that no longer wait"
-
-    # ------------------------------------------------------------------------------------------- repetitions
-
-    def _all_unanswered(self) -> list[Unanswered]:
-        found = [] if self._unanswered is None else list(self._unanswered.values())
-        return found if self._registering is None else [*found, self._registering[3]]
-
-    def _set_timer(self) -> None:
-        """Have one timer, for whatever is due first; it may fire earlier than that."""
-        if self._timer is not None or self.state in (ASLEEP, OVER):
-            return
-        dues = [each.due for each in self._all_unanswered()]
-        seconds = min(dues) - self._link.now() if dues else DRAIN_AGAIN
-        self._timer = self._link.after(max(seconds, 0.0), self._on_time)
-
-    def _cancel_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _on_time(self) -> None:
-        self._timer = None
-        if self.state in (ACTIVE, AWAKE):
-            self._repeat()
-            if not self._all_unanswered():
-                self._drain()
-
-    def _repeat(self) -> None:
-        """Repeat what is due; a client that has not answered often enough is lost, or falls asleep again."""
-        now = self._link.now()
-        unanswered = self._all_unanswered()
-        if not unanswered:
-            self._unanswered = None
-            return
-        for each in unanswered:
-            if each.due > now:
-                continue
-            if each.tries >= self._settings.max_retries:
-                self._no_answer()
-                return
-            each.tries += 1
-            each.due = now + self._settings.retry_interval
-            if each.answer in (sn.PUBACK, sn.PUBREC):
-                each.data = sn.repeated(each.data)
-            self._link.write(each.data)
-        self._set_timer()
-
-    def _no_answer(self) -> None:
-        if self.state == AWAKE:
-            self._fall_asleep()
-            return
-        self._link.drop("no_answer", "the client has not answered max_retries repetitions", "max_retries")
-        self._write(sn.SnDisconnect())
-        self._link.send(Disconnect(WITH_WILL))
-        self._end()
-
     def closed(self) -> None:
         """The connection has ended."""
         self._end()
-
-
-_Handler = Callable[[Conversation, "sn.SnPacket", bytes], None]
 
 
 def _in(*states: int) -> int:

@@ -2,6 +2,10 @@
 
 from typing import Final
 
+from ...mqtt.topics import valid_name
+from . import codec as sn
+from .settings import Predefined, short_name
+
 MAX_TOPICS: Final = 1000
 """Maximum number of topics that one client registers or subscribes to by name, and as many that the node registers
 for what it delivers."""
@@ -79,3 +83,36 @@ class Topics:
                 self.of_id[self._last] = topic
                 self.of_name[topic] = self._last
                 return self._last
+
+
+def name_of(topics: Topics | None, predefined: Predefined, topic_id: int, id_type: int) -> str | None:
+    """Return the topic name that a client means by an id; None: the id is not known."""
+    if id_type == sn.SHORT:
+        try:
+            topic = topic_id.to_bytes(2).decode()
+        except UnicodeDecodeError:
+            return None
+        return topic if valid_name(topic) else None
+    if id_type == sn.NORMAL and topics is not None:
+        found = topics.of_id.get(topic_id)
+        if found is not None:
+            return found
+    # Of an unknown normal id, too: clients of Paho do so, and EMQX understands it.
+    return predefined.of_id.get(topic_id)
+
+
+def known_id(topics: Topics, predefined: Predefined, topic: str) -> tuple[int, int] | None:
+    """Return an id that the client knows for a topic name, and its type; None: it has to be registered."""
+    found = predefined.of_name.get(topic)
+    if found is not None:
+        return found, sn.PREDEFINED
+    found = topics.of_name.get(topic)
+    if found is not None:
+        return found, sn.NORMAL
+    found = short_name(topic)
+    return None if found is None else (found, sn.SHORT)
+
+
+def needs_register(topics: Topics, predefined: Predefined, topic: str) -> bool:
+    """Return whether a client has to be told an id before it understands a topic."""
+    return known_id(topics, predefined, topic) is None
