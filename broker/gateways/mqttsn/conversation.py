@@ -225,7 +225,7 @@ class Conversation:
         if packet.qos < 0:
             self._publish_without_connection(packet)
         elif state in (ACTIVE, AWAKE):
-            topic = self._topic_name(packet.topic_id, packet.id_type)
+            topic = name_of(self._topics, self._settings.predefined, packet.topic_id, packet.id_type)
             if topic is None:
                 self._write(sn.SnPuback(packet.topic_id, packet.msg_id, sn.INVALID_TOPIC_ID))
             elif packet.qos == 0 and (not packet.retain or self._limits[2]):
