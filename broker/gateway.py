@@ -55,6 +55,10 @@ class GatewayLink(Protocol):
     def peer(self) -> tuple[str, int]:
         """Address and port of the client, as shown by the broker."""
 
+    @property
+    def shared(self) -> object:
+        """What all conversations of the listener share, as ``Gateway.shared`` has made it; None: nothing."""
+
     def now(self) -> float:
         """Unix seconds of the node's clock."""
 
@@ -160,7 +164,8 @@ class Gateway:
     ``gateway`` below a listener, None for none. ``channel(link, settings)`` begins a conversation. Records and events
     of its clients have ``proto_name`` and ``proto_ver``.
 
-    ``emqx``: the plugin of EMQX whose settings become those of a listener.
+    ``emqx``: the plugin of EMQX whose settings become those of a listener. ``shared()``: what all conversations of a
+    listener share, made once for each listener (``GatewayLink.shared``).
 
     Of datagrams: ``beacon(settings)`` is what the listener sends unasked. ``split(data)`` returns what precedes each
     message of a client behind the sender, which makes that client another one, and the message; it raises ValueError
@@ -176,6 +181,7 @@ class Gateway:
     beacon: Callable[[Any], Beacon] | None = None
     split: Callable[[bytes], tuple[bytes, bytes]] | None = None
     challenge_bytes: int | None = None
+    shared: Callable[[], object] | None = None
     emqx: EmqxGatewayPlugin | None = None
 
     def settings_from(self, table: dict[str, object] | None) -> object:

@@ -36,6 +36,8 @@ _NOTHING: Final = bytearray()
 class GatewayListener(Protocol):
     """The listener of a conversation: ``listener.Listener``."""
 
+    gateway_shared: object
+
     def gateway_failed(self, error: Exception) -> None:
         """Log a fault of the gateway."""
 
@@ -201,6 +203,10 @@ class GatewayLayer(Layer, asyncio.Protocol):
     def connection(self) -> Connection:
         return self._connection
 
+    @property
+    def shared(self) -> object:
+        return self._listener.gateway_shared
+
     def drop(self, reason: str, detail: str, setting: str) -> None:
         self._listener.refuse(reason, setting, self.peer, _one_line(detail))
 
@@ -322,6 +328,10 @@ class _Link:
     @property
     def peer(self) -> tuple[str, int]:
         return self._layer.peer
+
+    @property
+    def shared(self) -> object:
+        return self._layer.shared
 
     def now(self) -> float:
         return self._context.clock.now()

@@ -106,6 +106,8 @@ class Listener:
         self.accepted = 0  # number of created Connections
         self.throttled = 0  # how often accepting paused because of ``accept_rate``
         self.gateway_faults = 0
+        shared = None if self.gateway is None else self.gateway.shared
+        self.gateway_shared: object = None if shared is None else shared()
         self.refused: dict[str, int] = {}
         self.shutdown_count: dict[str, int] = {}
         self.current_connections = 0

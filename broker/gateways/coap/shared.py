@@ -1,0 +1,74 @@
+"""What all conversations of a listener share, with limits: which requests were carried out, so that none of their
+repetitions is, and the bytes of what is transferred in blocks."""
+
+from collections import OrderedDict
+
+Peer = tuple[str, int]
+
+
+class Exchange:
+    """A request. ``answer``: the datagram that its repetitions are answered with; empty while there is none. The digest
+    tells a repetition from another request with the same message ID, of a client that uses these up too fast."""
+
+    __slots__ = ("answer", "digest", "expires", "mid", "peer")
+
+    def __init__(self, peer: Peer, mid: int, digest: int, expires: float) -> None:
+        self.peer = peer
+        self.mid = mid
+        self.digest = digest
+        self.expires = expires
+        self.answer = b""
+
+
+class Exchanges:
+    """The requests of the last ``exchange_lifetime`` seconds, by address and message ID. They outlive conversations,
+    which end and begin again when a client names another ClientId.
+
+    ``body_bytes``: of all bodies that are transferred in blocks."""
+
+    __slots__ = ("_all", "_of", "body_bytes")
+
+    def __init__(self) -> None:
+        self._of: dict[Peer, dict[int, Exchange]] = {}
+        self._all: OrderedDict[Exchange, None] = OrderedDict()  # the oldest first
+        self.body_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def find(self, peer: Peer, mid: int, digest: int, now: float) -> Exchange | None:
+        """Return the request that a datagram repeats."""
+        known = self._of.get(peer)
+        found = None if known is None else known.get(mid)
+        if found is None or found.digest != digest or found.expires <= now:
+            return None
+        return found
+
+    def add(self, exchange: Exchange, now: float, most: int, most_each: int) -> bool:
+        """Remember a request. Return whether another one had to be forgotten early, because there are too many in
+        all; of the same address, the oldest makes room in any case."""
+        known = self._of.get(exchange.peer)
+        if known is None:
+            known = self._of[exchange.peer] = {}
+        elif exchange.mid in known:
+            self.forget(known[exchange.mid])
+        elif len(known) >= most_each:
+            self.forget(next(iter(known.values())))
+        while self._all and (oldest := next(iter(self._all))).expires <= now:
+            self.forget(oldest)
+        early = len(self._all) >= most
+        if early:
+            self.forget(next(iter(self._all)))
+        self._of.setdefault(exchange.peer, known)[exchange.mid] = exchange
+        self._all[exchange] = None
+        return early
+
+    def forget(self, exchange: Exchange) -> None:
+        """Forget a request: a repetition is carried out again."""
+        if exchange not in self._all:
+            return
+        del self._all[exchange]
+        known = self._of[exchange.peer]
+        del known[exchange.mid]
+        if not known:
+            del self._of[exchange.peer]
