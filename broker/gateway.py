@@ -13,6 +13,7 @@ import msgspec
 from .entry_points import load, names
 from .listener_kinds import LISTENER_KINDS, ListenerKind
 from .mqtt.encoder import Outgoing
+from .mqtt.message import Message
 from .mqtt.packets import NO_PROPERTIES, Properties, Will
 
 GROUP: Final = "taipan.gateways"
@@ -89,6 +90,10 @@ class GatewayLink(Protocol):
     def set_will(self, will: Will | None) -> int:
         """Replace the Will of the client; None deletes it. Return a Reason Code, of which those from 0x80 on say that
         the old Will remains."""
+
+    def retained(self, topic_filter: str, most: int) -> list[tuple[str, Message]]:
+        """Return retained messages, with the topic as the client names it: at most so many, and none of a wide part of
+        the topics that would take long to search. No rights are judged: what a client may read comes by SUBSCRIBE."""
 
     # Of a datagram listener
 

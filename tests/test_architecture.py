@@ -93,7 +93,7 @@ PARTS = (
         "access channel cluster-links cluster-members cluster-moving cluster-nats cluster-shared cluster-wire core"
         " extensions log loop mqtt observability persistence routing session settings store version",
     ),
-    Part("transport", "broker.transport", "channel core gateways loop mqtt persistence session settings"),
+    Part("transport", "broker.transport", "channel core gateways loop mqtt persistence routing session settings"),
     Part(
         "server",
         "broker.server broker.client_sweep broker.node_gauges broker.store_alarms",

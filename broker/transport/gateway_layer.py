@@ -14,6 +14,7 @@ from ..mqtt.encoder import Outgoing, encode
 from ..mqtt.errors import MalformedPacket, MqttError, PacketTooLarge
 from ..mqtt.message import Message
 from ..mqtt.packets import NO_PROPERTIES, Ack, Connect, Disconnect, Properties, Will
+from ..routing.retained import Walk
 from .connection import Connection
 from .datagrams import DatagramPeer
 from .layer import Layer
@@ -27,6 +28,8 @@ _LITTLE: Final = 16_384
 _SEEN_AGAIN: Final = 50_000_000
 """Bytes per second of a larger beginning that may be passed again, unless it has doubled. Otherwise a client that sends
 single bytes would cause a search of everything for each byte."""
+SEARCH_STEPS: Final = 10_000
+"""Steps of a search for retained messages that find nothing, after which it ends."""
 _TEXT: Final = 200
 _DECODERS: Final[dict[int, Decoder]] = {}
 """A decoder for each version, which keeps nothing: an idle client needs none of its own."""
@@ -362,6 +365,12 @@ class _Link:
 
     def set_will(self, will: Will | None) -> int:
         return change_will(self._channel, will)
+
+    def retained(self, topic_filter: str, most: int) -> list[tuple[str, Message]]:
+        broker, mountpoint = self._context.broker, self._channel.client.mountpoint
+        found = Walk(broker.retained, mountpoint + topic_filter).take(most, most_steps=SEARCH_STEPS)
+        now = self._context.clock.now()
+        return [(each.topic[len(mountpoint) :], each) for each in found if not broker.retained.expired(each, now)]
 
     def drop(self, reason: str, detail: str, setting: str = "") -> None:
         self._layer.drop(reason, detail, setting)

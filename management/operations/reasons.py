@@ -464,7 +464,8 @@ REASONS: Final = (
         "socket",
         "waiting_for_client",
         ("max_waiting_bytes",),
-        "a message of QoS 0 was dropped: others already wait until the MQTT-SN client has answered REGISTER",
+        "a message of QoS 0 was dropped: others already wait until the MQTT-SN client has answered REGISTER, or the "
+        "CoAP client has acknowledged a notification",
     ),
     Reason(
         "socket",
@@ -475,8 +476,32 @@ REASONS: Final = (
     Reason(
         "socket",
         "no_answer",
-        ("max_retries",),
-        "an MQTT-SN client was disconnected: it has not answered any of the repetitions of a message",
+        ("max_retries", "max_retransmit"),
+        "a client was disconnected: it has not answered any of the repetitions of a message",
+    ),
+    Reason(
+        "socket",
+        "exchanges_forgotten",
+        ("max_exchanges",),
+        "a CoAP request was forgotten to make room for another one: a repetition of it would be carried out again",
+    ),
+    Reason(
+        "socket",
+        "body_too_large",
+        ("max_body_bytes",),
+        "a CoAP request in blocks was refused with 4.13: it is too large",
+    ),
+    Reason(
+        "socket",
+        "bodies_full",
+        ("max_bodies_bytes",),
+        "a CoAP message was refused with 5.03: too many bytes are being transferred in blocks on this listener",
+    ),
+    Reason(
+        "socket",
+        "transfer_failed",
+        ("max_body_bytes",),
+        "an answer in blocks from a CoAP client was dropped: it is too large, or its blocks do not fit together",
     ),
     Reason(
         "socket",

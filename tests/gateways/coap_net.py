@@ -1,5 +1,5 @@
 """Two endpoints of CoAP's message layer with a network between them that loses, repeats and reorders datagrams. Time
-is a number that ``run`` moves, so that a minute of repetitions takes no time."""
+is a number that ``run`` moves, so that a minute of repetitions is over at once."""
 
 import heapq
 import itertools
@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from taipan.broker.gateways.coap.exchange import Endpoint, Request
+from taipan.broker.gateways.coap.exchange import CoapEndpoint, CoapRequest
 from taipan.broker.gateways.coap.settings import Transmission
 from taipan.broker.gateways.coap.shared import Exchanges
 
@@ -53,7 +53,7 @@ class Timer:
 
 
 class Side:
-    """One side: an Endpoint, what it was asked, and its link (``broker.gateway.GatewayLink``)."""
+    """A side has a CoapEndpoint, the requests to it, and its link (``broker.gateway.GatewayLink``)."""
 
     def __init__(self, network: Network, name: str, room: int = -1, **settings: Any) -> None:
         self.network = network
@@ -63,13 +63,13 @@ class Side:
         self.room = room
         self.other: Side | None = None
         self.dropped: list[str] = []
-        self.served: list[Request] = []
+        self.served: list[CoapRequest] = []
         self.lost = 0
-        self.answer: Callable[[Request], None] = lambda request: request.answer(0x45, request.payload)
+        self.answer: Callable[[CoapRequest], None] = lambda request: request.answer(0x45, request.payload)
         self.settings = Transmission(**settings)
-        self.endpoint = Endpoint(self, self.settings, self._serve, self._gone)  # type: ignore[arg-type]
+        self.endpoint = CoapEndpoint(self, self.settings, self._serve, self._gone)  # type: ignore[arg-type]
 
-    def _serve(self, request: Request) -> None:
+    def _serve(self, request: CoapRequest) -> None:
         self.served.append(request)
         self.answer(request)
 

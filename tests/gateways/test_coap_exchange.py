@@ -7,18 +7,19 @@ import pytest
 
 from taipan.broker.gateways.coap import codec
 from taipan.broker.gateways.coap.codec import ACK, CON, CONTENT, GET, NON, POST, PUT, RST, URI_PATH
-from taipan.broker.gateways.coap.exchange import MAX_WRONG, Answer, QueueFull, Request
+from taipan.broker.gateways.coap.exchange import CoapAnswer, CoapRequest, QueueFull
 from taipan.broker.gateways.coap.observe import Observation, Observations
-from taipan.broker.gateways.coap.shared import Exchange, Exchanges
+from taipan.broker.gateways.coap.sending import MAX_WRONG
+from taipan.broker.gateways.coap.shared import CoapExchange, Exchanges
 from tests.gateways.coap_net import Network, Side, pair
 
 BAD = {"loss": 20, "repeat": 20, "late": 20}
 TOKEN = b"\x01\x02"
 
 
-def ask(side: Side, code: int = GET, **options: Any) -> list[Answer | None]:
+def ask(side: Side, code: int = GET, **options: Any) -> list[CoapAnswer | None]:
     """Send a request; the list that is returned gets its answer."""
-    answers: list[Answer | None] = []
+    answers: list[CoapAnswer | None] = []
     side.endpoint.request(code, path=("a", "b"), answered=answers.append, **options)
     return answers
 
@@ -112,12 +113,12 @@ def test_a_refused_request_is_judged_again() -> None:
 
 def test_requests_are_remembered_within_limits() -> None:
     table = Exchanges()
-    found = [Exchange(("h", port), mid, 1, 100.0 + port) for port in range(3) for mid in range(3)]
+    found = [CoapExchange(("h", port), mid, 1, 100.0 + port) for port in range(3) for mid in range(3)]
     assert [table.add(each, 1.0, 7, 2) for each in found] == [False] * 9 and len(table) == 6
     assert table.find(("h", 0), 0, 1, 1.0) is None and table.find(("h", 0), 2, 1, 1.0) is found[2]
-    assert table.add(Exchange(("h", 9), 0, 1, 200.0), 1.0, 6, 2)
+    assert table.add(CoapExchange(("h", 9), 0, 1, 200.0), 1.0, 6, 2)
     assert table.find(("h", 0), 1, 1, 1.0) is None
-    table.add(Exchange(("h", 10), 0, 1, 200.0), 101.5, 6, 2)  # those of 0 and 1 have expired
+    table.add(CoapExchange(("h", 10), 0, 1, 200.0), 101.5, 6, 2)  # those of 0 and 1 have expired
     assert len(table) == 4
     for each in found:
         table.forget(each)
@@ -158,7 +159,7 @@ def test_an_answer_is_not_larger_than_the_question_before_the_address_is_proved(
     [answer] = answers
     assert answer is not None and answer.payload == b"x" * 200 and node.room == -1
     kinds = [codec.decode(data).type for name, data in network.datagrams]
-    assert kinds == [CON, ACK, CON, RST, CON, ACK]  # the empty acknowledgement, the ping, the answer
+    assert kinds == [CON, CON, RST, ACK]  # the ping comes before the answer
 
 
 def test_message_ids_cannot_be_guessed() -> None:
@@ -217,7 +218,8 @@ def test_bodies_in_blocks_in_both_directions(size: int, block_size: int) -> None
 def test_a_smaller_block_is_asked_for() -> None:
     network = Network()
     device, node = pair(network)
-    node.settings = node.endpoint._settings = device.settings.__class__(block_size=64)
+    node = Side(network, "node", block_size=64)
+    device.other, node.other = node, device
     answers = ask(device, POST, payload=b"y" * 3000)
     network.run(1000)
     [answer] = answers
@@ -286,20 +288,20 @@ def void(_: object) -> None:
 
 
 class Observed:
-    """A node's Observations beside its Endpoint."""
+    """A node's Observations beside its CoapEndpoint."""
 
     def __init__(self, node: Side, max_bytes: int = 65_536) -> None:
         self.node = node
         self.rejected: list[Observation] = []
         self.of = Observations(lambda: node.endpoint, max_bytes, lambda: node.drop("waiting", ""), self._reject)
-        node.endpoint._more = self.of.more
+        node.endpoint._sender._more = self.of.more
         node.answer = self._register
 
     def _reject(self, observation: Observation) -> None:
         self.rejected.append(observation)
         self.of.remove(observation)
 
-    def _register(self, request: Request) -> None:
+    def _register(self, request: CoapRequest) -> None:
         if request.observe == 0:
             found = self.of.add(request, "t", 42)
             assert found is not None
@@ -316,8 +318,8 @@ def test_observations_in_both_directions() -> None:
     network = Network()
     device, node = pair(network)
     observed = Observed(node)
-    seen: list[Answer] = []
-    answers: list[Answer | None] = []
+    seen: list[CoapAnswer] = []
+    answers: list[CoapAnswer | None] = []
     token = device.endpoint.request(GET, path=("t",), observe=0, answered=answers.append, notified=seen.append)
     network.run(1)
     assert answers[0] is not None and answers[0].payload == b"first"
@@ -339,7 +341,7 @@ def test_a_newer_state_takes_the_place_of_an_older_one() -> None:
     network = Network()
     device, node = pair(network)
     observed = Observed(node, max_bytes=1000)
-    seen: list[Answer] = []
+    seen: list[CoapAnswer] = []
     device.endpoint.request(GET, path=("t",), observe=0, answered=void, notified=seen.append)
     network.run(1)
     node.other = None
@@ -358,7 +360,7 @@ def test_stale_notifications_are_dropped() -> None:
     network = Network()
     device, node = pair(network)
     Observed(node)
-    seen: list[Answer] = []
+    seen: list[CoapAnswer] = []
     token = device.endpoint.request(GET, path=("t",), observe=0, answered=void, notified=seen.append)
     network.run(1)
 
@@ -379,7 +381,7 @@ def test_an_observer_has_the_last_state_over_a_bad_network(seed: int) -> None:
     network = Network(seed, **BAD)
     device, node = pair(network)
     observed = Observed(node)
-    seen: list[Answer] = []
+    seen: list[CoapAnswer] = []
     device.endpoint.request(GET, path=("t",), observe=0, answered=void, notified=seen.append)
     network.run(60)
     for number in range(100):

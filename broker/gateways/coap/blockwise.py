@@ -1,5 +1,5 @@
-"""What is larger than a datagram goes in blocks (RFC 7959): the body of a request from a client (``Assembly``), the
-body of an answer to it (``Body``), and a request of the node with its answer (``Transfer``)."""
+"""Blockwise transfer (RFC 7959): the body of a request from a client (``BlockAssembly``), the body of an answer to it
+(``Body``), and a request of the node with its answer (``Transfer``)."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -47,14 +47,13 @@ Resource = tuple[int, tuple[str, ...], tuple[str, ...]]
 """Method, path and query: what the blocks of one body have in common."""
 
 
-class Assembly:
+class BlockAssembly:
     """The body of a request that comes in blocks. The next one has to begin where the last one ended."""
 
-    __slots__ = ("_data", "resource", "since")
+    __slots__ = ("_data", "resource")
 
-    def __init__(self, resource: Resource, since: float) -> None:
+    def __init__(self, resource: Resource) -> None:
         self.resource = resource
-        self.since = since
         self._data = bytearray()
 
     def __len__(self) -> int:

@@ -1,7 +1,7 @@
 """The messages of CoAP as data and bytes (RFC 7252, section 3). Nothing here knows a socket, a client or the time.
 
-A datagram is one message; ``decode`` raises Malformed for any other. ``read_options`` has the options of a request as
-values, or raises BadOption for one that must be understood and is not (sections 5.4.1 to 5.4.5)."""
+A datagram is one message; ``decode`` raises MalformedCoap for any other. ``read_options`` returns the options of a
+request as values, and raises BadOption for a critical one that is unknown (sections 5.4.1 to 5.4.5)."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -18,7 +18,6 @@ PUT: Final = 0x03
 DELETE: Final = 0x04
 CREATED: Final = 0x41
 DELETED: Final = 0x42
-VALID: Final = 0x43
 CHANGED: Final = 0x44
 CONTENT: Final = 0x45
 CONTINUE: Final = 0x5F
@@ -30,9 +29,7 @@ NOT_FOUND: Final = 0x84
 METHOD_NOT_ALLOWED: Final = 0x85
 NOT_ACCEPTABLE: Final = 0x86
 INCOMPLETE: Final = 0x88
-PRECONDITION_FAILED: Final = 0x8C
 TOO_LARGE: Final = 0x8D
-UNSUPPORTED_FORMAT: Final = 0x8F
 INTERNAL_ERROR: Final = 0xA0
 NOT_IMPLEMENTED: Final = 0xA1
 UNAVAILABLE: Final = 0xA3
@@ -48,7 +45,6 @@ CONTENT_FORMAT: Final = 12
 MAX_AGE: Final = 14
 URI_QUERY: Final = 15
 ACCEPT: Final = 17
-LOCATION_QUERY: Final = 20
 BLOCK2: Final = 23
 BLOCK1: Final = 27
 SIZE2: Final = 28
@@ -56,7 +52,6 @@ PROXY_URI: Final = 35
 PROXY_SCHEME: Final = 39
 SIZE1: Final = 60
 
-TEXT_PLAIN: Final = 0
 LINK_FORMAT: Final = 40
 OCTET_STREAM: Final = 42
 EXI: Final = 47
@@ -73,9 +68,10 @@ _EXTENDED: Final = (13, 269)
 """What is added to the delta or the length that follow in one byte, and in two."""
 
 
-class Malformed(Exception):
-    """The datagram is no message of CoAP. ``reset``: the message ID of a confirmable one, which has to be answered with
-    RST; -1: there is nothing to answer."""
+class MalformedCoap(Exception):
+    """The datagram is not a message of CoAP.
+
+    ``reset``: message ID of a confirmable one, to be rejected with RST; -1: it is ignored."""
 
     def __init__(self, text: str, reset: int = -1) -> None:
         super().__init__(text)
@@ -83,7 +79,7 @@ class Malformed(Exception):
 
 
 class BadOption(Exception):
-    """A request has an option that must be understood, and is not. ``code`` is the answer."""
+    """A request has a critical option that is unknown or malformed. ``code`` is the answer."""
 
     def __init__(self, text: str, code: int = BAD_OPTION) -> None:
         super().__init__(text)
@@ -163,27 +159,27 @@ def _nibble(value: int) -> tuple[int, bytes]:
 
 
 def decode(data: bytes) -> Packet:
-    """Return the message that a datagram is. Raises Malformed."""
+    """Return the message that a datagram is. Raises MalformedCoap."""
     size = len(data)
     if size < 4:
-        raise Malformed("shorter than 4 bytes")
+        raise MalformedCoap("shorter than 4 bytes")
     first, code = data[0], data[1]
     if first >> 6 != _VERSION:
-        raise Malformed("another version of CoAP")
+        raise MalformedCoap("another version of CoAP")
     kind, token_length = first >> 4 & 3, first & 15
     mid = data[2] << 8 | data[3]
     reset = mid if kind == CON else -1
     if token_length > _MAX_TOKEN:
-        raise Malformed("a token of more than 8 bytes", reset)
+        raise MalformedCoap("a token of more than 8 bytes", reset)
     if code == EMPTY:
         if size > 4:
-            raise Malformed("an empty message with content", reset)
+            raise MalformedCoap("an empty message with content", reset)
         return Packet(kind, code, mid, b"", [], b"")
     if code >> 5 in _RESERVED_CLASSES:
-        raise Malformed(f"a code of a reserved class: {dotted(code)}", reset)
+        raise MalformedCoap(f"a code of a reserved class: {dotted(code)}", reset)
     at = 4 + token_length
     if at > size:
-        raise Malformed("the token is cut off", reset)
+        raise MalformedCoap("the token is incomplete", reset)
     token = data[4:at]
     options: Options = []
     number = 0
@@ -192,7 +188,7 @@ def decode(data: bytes) -> Packet:
         at += 1
         if head == _MARKER:
             if at == size:
-                raise Malformed("a payload marker without a payload", reset)
+                raise MalformedCoap("a payload marker without a payload", reset)
             return Packet(kind, code, mid, token, options, data[at:])
         delta, length = head >> 4, head & 15
         if delta > 12:
@@ -202,7 +198,7 @@ def decode(data: bytes) -> Packet:
         number += delta
         end = at + length
         if end > size or number > 0xFFFF:
-            raise Malformed("an option is cut off, or its number too large", reset)
+            raise MalformedCoap("an option is incomplete, or its number too large", reset)
         options.append((number, data[at:end]))
         at = end
     return Packet(kind, code, mid, token, options, b"")
@@ -211,10 +207,10 @@ def decode(data: bytes) -> Packet:
 def _extended(data: bytes, at: int, nibble: int, reset: int) -> tuple[int, int]:
     """Return a delta or a length that does not fit into four bits, and where the next byte is."""
     if nibble == 15:
-        raise Malformed("a reserved length of an option", reset)
+        raise MalformedCoap("a reserved length of an option", reset)
     end = at + nibble - 12
     if end > len(data):
-        raise Malformed("an option is cut off", reset)
+        raise MalformedCoap("an option is incomplete", reset)
     return int.from_bytes(data[at:end]) + _EXTENDED[nibble - 13], end
 
 
@@ -264,7 +260,7 @@ def read_options(options: Options) -> RequestOptions:
         last = number
         if not usable:
             if number in (PROXY_URI, PROXY_SCHEME):
-                raise BadOption("the node is no proxy", NO_PROXYING)
+                raise BadOption("the node is not a proxy", NO_PROXYING)
             if number & 1:
                 raise BadOption(f"option {number} is not understood")
             continue

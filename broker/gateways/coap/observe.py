@@ -1,7 +1,7 @@
-"""Who is told of what (RFC 7641): the observations of one client, and the states that it is to be sent.
+"""Observations (RFC 7641): those of one client, and the states that it has to be sent.
 
 A client is sent the last state of each topic. A newer one takes the place of one that waits, also of one that has to be
-repeated, so that a client on a slow network is not told of the past."""
+repeated, so that a client on a slow network does not receive the past."""
 
 from collections.abc import Callable
 from typing import Final
@@ -9,7 +9,7 @@ from typing import Final
 from . import codec
 from .blockwise import Resource
 from .codec import Packet
-from .exchange import Endpoint, Outgoing, Request
+from .exchange import CoapEndpoint, CoapRequest, Confirmable
 
 MAX_OBSERVATIONS: Final = 100
 """Maximum number of observations of one client."""
@@ -25,7 +25,7 @@ class Observation:
 
     __slots__ = ("content_format", "number", "resource", "sequence", "target", "token")
 
-    def __init__(self, number: int, request: Request, target: str, content_format: int) -> None:
+    def __init__(self, number: int, request: CoapRequest, target: str, content_format: int) -> None:
         self.number = number
         self.token = request.token
         self.resource: Resource = request.resource
@@ -41,12 +41,12 @@ class Observation:
 
 class Observations:
     """The observations of a client. ``dropped``: a state is not sent, because ``max_bytes`` wait; ``rejected``: the
-    client does not want an observation any more."""
+    client has rejected a notification."""
 
     __slots__ = ("_bytes", "_dropped", "_endpoint", "_last", "_max_bytes", "_of", "_rejected", "_waiting")
 
     def __init__(
-        self, endpoint: Callable[[], Endpoint], max_bytes: int, dropped: Callable[[], None],
+        self, endpoint: Callable[[], CoapEndpoint], max_bytes: int, dropped: Callable[[], None],
         rejected: Callable[[Observation], None],
     ) -> None:  # fmt: skip
         self._endpoint = endpoint
@@ -65,7 +65,7 @@ class Observations:
     def __iter__(self):  # type: ignore[no-untyped-def]
         return iter(list(self._of.values()))
 
-    def add(self, request: Request, target: str, content_format: int) -> Observation | None:
+    def add(self, request: CoapRequest, target: str, content_format: int) -> Observation | None:
         """Add an observation, or return the one that the request names again; None: the client has too many."""
         found = self.find(request.token)
         if found is not None and found.target == target:
@@ -89,7 +89,7 @@ class Observations:
         return [each for each in self._of.values() if each.target == target]
 
     def remove(self, observation: Observation) -> None:
-        """End an observation; what waits for it is not sent."""
+        """End an observation; its waiting states are not sent."""
         self._of.pop(observation.number, None)
         for key in [each for each in self._waiting if each[0] is observation]:
             self._take(key)
@@ -116,8 +116,8 @@ class Observations:
         self._bytes -= _size(key, state[0])
         return state
 
-    def more(self) -> Outgoing | None:
-        """Return the next notification: ``Endpoint`` asks for it when it may be sent."""
+    def more(self) -> Confirmable | None:
+        """Return the next notification: ``CoapEndpoint`` asks for it when it may be sent."""
         if not self._waiting:
             return None
         key = next(iter(self._waiting))
@@ -134,7 +134,7 @@ class Observations:
             if packet is not None and packet.type == codec.RST and self._of.get(observation.number) is observation:
                 self._rejected(observation)
 
-        return Outgoing(build, done, newer=lambda: key in self._waiting)
+        return Confirmable(build, done, newer=lambda: key in self._waiting)
 
     def _notification(self, observation: Observation, mid: int, payload: bytes, content_format: int) -> bytes:
         options = [
@@ -142,7 +142,7 @@ class Observations:
             (codec.CONTENT_FORMAT, codec.uint_bytes(content_format)),
         ]
         endpoint = self._endpoint()
-        code, options, part = endpoint.in_blocks(observation.resource, codec.CONTENT, options, payload, None)
+        code, options, part = endpoint.in_blocks(observation.resource, options, payload)
         return codec.encode(codec.CON, code, mid, observation.token, options, part)
 
 

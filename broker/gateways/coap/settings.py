@@ -27,3 +27,11 @@ class Transmission(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         if self.block_size not in SIZES:
             raise ValueError(f"block_size: expected one of {', '.join(map(str, SIZES))}")
+
+
+class CoapSettings(Transmission, frozen=True, forbid_unknown_fields=True):
+    """``client_timeout``: after so many seconds without a request, a client that observes nothing is logged out.
+    ``observer_check``: after so many seconds without a datagram, an observer is asked whether it is there."""
+
+    client_timeout: Annotated[float, Meta(ge=1, le=86_400)] = 20.0
+    observer_check: Annotated[float, Meta(ge=1, le=86_400)] = 3600.0

@@ -6,7 +6,7 @@ from collections import OrderedDict
 Peer = tuple[str, int]
 
 
-class Exchange:
+class CoapExchange:
     """A request. ``answer``: the datagram that its repetitions are answered with; empty while there is none. The digest
     tells a repetition from another request with the same message ID, of a client that uses these up too fast."""
 
@@ -29,14 +29,14 @@ class Exchanges:
     __slots__ = ("_all", "_of", "body_bytes")
 
     def __init__(self) -> None:
-        self._of: dict[Peer, dict[int, Exchange]] = {}
-        self._all: OrderedDict[Exchange, None] = OrderedDict()  # the oldest first
+        self._of: dict[Peer, dict[int, CoapExchange]] = {}
+        self._all: OrderedDict[CoapExchange, None] = OrderedDict()  # the oldest first
         self.body_bytes = 0
 
     def __len__(self) -> int:
         return len(self._all)
 
-    def find(self, peer: Peer, mid: int, digest: int, now: float) -> Exchange | None:
+    def find(self, peer: Peer, mid: int, digest: int, now: float) -> CoapExchange | None:
         """Return the request that a datagram repeats."""
         known = self._of.get(peer)
         found = None if known is None else known.get(mid)
@@ -44,7 +44,7 @@ class Exchanges:
             return None
         return found
 
-    def add(self, exchange: Exchange, now: float, most: int, most_each: int) -> bool:
+    def add(self, exchange: CoapExchange, now: float, most: int, most_each: int) -> bool:
         """Remember a request. Return whether another one had to be forgotten early, because there are too many in
         all; of the same address, the oldest makes room in any case."""
         known = self._of.get(exchange.peer)
@@ -63,7 +63,7 @@ class Exchanges:
         self._all[exchange] = None
         return early
 
-    def forget(self, exchange: Exchange) -> None:
+    def forget(self, exchange: CoapExchange) -> None:
         """Forget a request: a repetition is carried out again."""
         if exchange not in self._all:
             return

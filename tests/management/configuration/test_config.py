@@ -190,7 +190,10 @@ def test_a_new_listener_by_index() -> None:
         (LISTENER.replace('"a"', '"a b"'), "t.toml:2: listeners.0.name: expected 1 to 64 letters"),
         (
             LISTENER.replace("tcp", "tpc"),
-            't.toml:3: listeners.0.type: expected one of "tcp", "ssl", "ws", "wss", "unix", "mqttsn", got "tpc"',
+            (
+                't.toml:3: listeners.0.type: expected one of "tcp", "ssl", "ws", "wss", "unix", "coap", '
+                '"mqttsn", got "tpc"'
+            ),
         ),
         (LISTENER.replace("tcp", "unix"), "t.toml:4: listeners.0.bind: expected the path of the socket, such as /run/"),
         (LISTENER.replace("127.0.0.1:1", "/run/a.sock"), "t.toml:4: listeners.0.bind: expected host:port"),

@@ -1,0 +1,177 @@
+"""The resources below ``/ps``: a topic is a resource whose state is its retained message
+(draft-ietf-core-coap-pubsub, as EMQX 4 has it).
+
+A GET subscribes, so that the rights of MQTT decide what it reads. Whether a topic has a message, for 2.01 or 2.04, is
+looked up."""
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from ...gateway import GatewayLink
+from ...mqtt.constants import CONTENT_TYPE, MESSAGE_EXPIRY_INTERVAL
+from ...mqtt.message import Message
+from ...mqtt.packets import Properties
+from ...mqtt.topics import valid_name
+from . import codec
+from .codec import DELETE, GET, LINK_FORMAT, POST, PUT
+from .exchange import CoapRequest
+from .observe import Observation
+
+if TYPE_CHECKING:
+    from .conversation import CoapConversation
+
+MAX_DELETED: Final = 1000
+"""Maximum number of topics that a DELETE clears; one with more is answered with 4.13, and clears none."""
+FORMATS: Final = {
+    codec.OCTET_STREAM: "application/octet-stream",
+    codec.EXI: "application/exi",
+    codec.JSON: "application/json",
+}
+_NUMBERS: Final = {text: number for number, text in FORMATS.items()}
+_TOPIC_LINK: Final = re.compile(rb"\s*<([^<>]+)>\s*(?:;\s*ct\s*=\s*\"?(\d{1,5})\"?\s*)?(?:;[^,]*)?")
+
+
+class TopicResources:
+    """The requests of one client below ``/ps``."""
+
+    __slots__ = ("_conversation", "_link", "_reads")
+
+    def __init__(self, conversation: "CoapConversation", link: GatewayLink) -> None:
+        self._conversation = conversation
+        self._link = link
+        self._reads: dict[str, list[tuple[CoapRequest, Observation | None]]] = {}  # topic -> who wants its message
+
+    def serve(self, request: CoapRequest, topic: str) -> None:
+        """Answer a request."""
+        if request.code == POST and request.content_format == LINK_FORMAT:
+            self._create(request, topic)
+        elif not valid_name(topic):
+            request.answer(codec.BAD_REQUEST, b"not a topic name")
+        elif request.code in (PUT, POST):
+            self._publish(request, topic)
+        elif request.code == DELETE:
+            self._delete(request, topic)
+        elif request.code != GET:
+            request.answer(codec.METHOD_NOT_ALLOWED)
+        elif request.observe == 1:
+            self._conversation.stop_observing(request, topic)
+            request.answer(codec.CONTENT)
+        elif request.observe == 0:
+            content_format = self._format_of(topic) or codec.OCTET_STREAM
+            self._conversation.observe(request, topic, content_format, lambda found: self._read(request, topic, found))
+        else:
+            self._conversation.subscribe(request, topic, lambda: self._read(request, topic, None), 0)
+
+    # To create and to publish
+
+    def _create(self, request: CoapRequest, parent: str) -> None:
+        """A topic needs no creation: the answer only has its path."""
+        found = _TOPIC_LINK.fullmatch(request.payload)
+        if found is None:
+            request.answer(codec.BAD_REQUEST, b"expected <name>;ct=N")
+            return
+        try:
+            name = found[1].decode().strip("/")
+        except UnicodeDecodeError:
+            name = ""
+        topic = f"{parent}/{name}" if parent else name
+        if not valid_name(topic) or (found[2] and int(found[2]) not in FORMATS):
+            request.answer(codec.BAD_REQUEST, b"not a topic name, or a format that is not supported")
+            return
+        options = [(codec.LOCATION_PATH, each.encode()) for each in ("ps", *topic.split("/"))]
+        if max(len(value) for _, value in options) > 255:
+            request.answer(codec.BAD_REQUEST, b"a level of more than 255 bytes")
+            return
+        request.answer(codec.CREATED, options=options)
+
+    def _format_of(self, topic: str) -> int | None:
+        """Return the content format of the message of a topic; None: there is no message."""
+        found = self._link.retained(topic, 1)
+        return _format(found[0][1]) if found else None
+
+    def _publish(self, request: CoapRequest, topic: str) -> None:
+        stored = self._format_of(topic)
+        content_format = request.content_format
+        if content_format is None:
+            content_format = codec.OCTET_STREAM if stored is None else stored
+        if content_format not in FORMATS or stored not in (None, content_format):
+            request.answer(codec.BAD_REQUEST, b"another content format")
+            return
+        properties: Properties = {CONTENT_TYPE: FORMATS[content_format]}
+        if request.max_age is not None:
+            properties[MESSAGE_EXPIRY_INTERVAL] = request.max_age
+        done = codec.CREATED if stored is None else codec.CHANGED
+        self._conversation.publish(
+            request, topic, lambda code: request.answer(code or done), retain=True, properties=properties
+        )
+
+    # To read
+
+    def _read(self, request: CoapRequest, topic: str, observation: Observation | None) -> None:
+        """The subscription stands: its retained message follows, or nothing."""
+        self._reads.setdefault(topic, []).append((request, observation))
+        self._conversation.ask_session()
+
+    def read(self, topic: str, message: Message) -> bool:
+        """Answer those who read the topic with its retained message. Return whether there were any."""
+        reads = self._reads.pop(topic, None)
+        for request, observation in reads or ():
+            self._answer(request, topic, observation, message)
+        return reads is not None
+
+    def settled(self) -> None:
+        """All retained messages have come: those who still read find nothing."""
+        reads, self._reads = self._reads, {}
+        for topic, each in reads.items():
+            for request, observation in each:
+                self._answer(request, topic, observation, None)
+
+    def _answer(
+        self, request: CoapRequest, topic: str, observation: Observation | None, message: Message | None
+    ) -> None:
+        if observation is None:
+            self._conversation.release(topic)
+        options: codec.Options = []
+        if observation is not None:
+            options.append((codec.OBSERVE, observation.next_sequence()))
+        if message is None:
+            request.answer(codec.NOT_FOUND if observation is None else codec.CONTENT, options=options)
+            return
+        content_format = _format(message)
+        if request.accept not in (None, content_format):
+            request.answer(codec.NOT_ACCEPTABLE)
+            return
+        left = message.properties.get(MESSAGE_EXPIRY_INTERVAL)
+        if left is not None:
+            options.append((codec.MAX_AGE, codec.uint_bytes(left)))
+        request.answer(codec.CONTENT, message.payload, content_format, options)
+
+    # To delete
+
+    def _delete(self, request: CoapRequest, topic: str) -> None:
+        """Clear the message of a topic, and those of all topics below it, one after the other."""
+        topics = [each for each, _ in self._link.retained(f"{topic}/#", MAX_DELETED + 1)]
+        if not topics:
+            request.answer(codec.NOT_FOUND)
+        elif len(topics) > MAX_DELETED:
+            request.answer(codec.TOO_LARGE, b"more than 1000 topics")
+        else:
+            self._delete_next(request, topics)
+
+    def _delete_next(self, request: CoapRequest, topics: list[str]) -> None:
+        if not topics:
+            request.answer(codec.DELETED)
+            return
+        topic = topics.pop()
+
+        def done(code: int) -> None:
+            if code:
+                request.answer(code)
+            else:
+                self._delete_next(request, topics)
+
+        self._conversation.publish(request, topic, done, retain=True, payload=b"")
+
+
+def _format(message: Message) -> int:
+    return _NUMBERS.get(message.properties.get(CONTENT_TYPE, ""), codec.OCTET_STREAM)
