@@ -62,6 +62,7 @@ class ZoneSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     retain_available: bool = True
     wildcard_subscription: bool = True
     shared_subscription: bool = True
+    exclusive_subscription: bool = False  # $exclusive/<filter>, of one client at a time
     # Keep alive
     server_keep_alive: Annotated[int, Meta(ge=0, le=65_535, extra={"unit": "seconds"})] = (
         0  # 0: the client's value; else the longest that is accepted, in seconds

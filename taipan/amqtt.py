@@ -361,7 +361,7 @@ class Broker:
         if theirs is None or not await self._may_subscribe(session, topic):
             return _REFUSED
         plan = plan_filter(TopicFilter(topic, qos), theirs.client, broker.rewriting)
-        if plan.refusal is not None or broker.sessions.get(theirs.client_id) is not theirs:
+        if plan.refusal is not None or plan.exclusive or broker.sessions.get(theirs.client_id) is not theirs:
             return _REFUSED
         broker.subscribe(theirs, Subscription(theirs, topic, qos, group=plan.group, topic_filter=plan.topic_filter))
         theirs.advance(broker.clock.now())

@@ -12,7 +12,7 @@ from .broker.config import ZoneSettings
 from .broker.mqtt.message import Delivery
 from .broker.mqtt.message import Message as BrokerMessage
 from .broker.mqtt.run import Run
-from .broker.mqtt.topics import parse_filter
+from .broker.mqtt.topics import is_exclusive, parse_filter
 from .broker.session.client_info import ClientInfo
 from .broker.session.limits import Limits
 from .broker.session.session import Session
@@ -98,6 +98,8 @@ class Subscription:
             group, plain = parse_filter(topic_filter)
         except (ValueError, TypeError, AttributeError):
             raise ValueError(f"subscribe: {topic_filter!r} is not a Topic Filter") from None
+        if is_exclusive(topic_filter):
+            raise ValueError(f"subscribe: {topic_filter!r}: only clients can have exclusive subscriptions")
         if isinstance(max_queued, bool) or not isinstance(max_queued, int) or max_queued < 1:
             raise ValueError(f"subscribe: max_queued: expected a number from 1, got {max_queued!r}")
         self.filter: Final = topic_filter

@@ -4,13 +4,14 @@ import asyncio
 from typing import Final
 
 from ..access.decision import Decision
+from ..core.exclusive import ExclusiveClaims
 from ..core.outcome import STORE_TROUBLE, Outcome
 from ..core.subscription_plan import mounted_filter, no_room, plan_filter, rewritten
 from ..mqtt import reason_codes
 from ..mqtt.constants import SUBSCRIPTION_IDENTIFIER, V5
 from ..mqtt.errors import ProtocolError
 from ..mqtt.packets import Suback, Subscribe, TopicFilter, Unsuback, Unsubscribe
-from ..mqtt.topics import parse_shared, valid_filter
+from ..mqtt.topics import is_exclusive, parse_shared, valid_filter
 from ..session.client_info import PacketInHand
 from ..session.session import Session
 from ..session.subscription import Subscription
@@ -99,6 +100,49 @@ async def _subscribe_when_answered(
 
 
 def _subscribe_all(
+    channel: Channel, packet: Subscribe, filters: list[TopicFilter], now: float, decided: Decisions
+) -> Waiting:
+    claims = channel.context.broker.exclusive.claims
+    if claims is not None and any(is_exclusive(entry.filter) for entry in filters):
+        return _subscribe_when_claimed(channel, claims, packet, filters, decided)
+    return _subscribe_now(channel, packet, filters, now, decided)
+
+
+async def _subscribe_when_claimed(
+    channel: Channel, claims: ExclusiveClaims, packet: Subscribe, filters: list[TopicFilter], decided: Decisions
+) -> None:
+    """Claim the exclusive filters that access rules allow, on all nodes, and then subscribe."""
+    session = channel.session
+    assert session is not None
+    wanted = _to_claim(channel, filters, decided)
+    try:
+        await until_answered(channel, claims.claim(session, wanted))
+        if channel.state == CONNECTED and channel.session is session:
+            waiting = _subscribe_now(channel, packet, filters, channel.context.clock.now(), decided)
+            if waiting is not None:
+                await waiting
+    finally:
+        claims.settle(wanted)
+
+
+def _to_claim(channel: Channel, filters: list[TopicFilter], decided: Decisions) -> list[str]:
+    """Return the exclusive filters that the client may have, and add the decisions to ``decided``."""
+    context = channel.context
+    now = context.clock.now()
+    wanted: list[str] = []
+    for entry in filters:
+        plan = plan_filter(entry, channel.client, context.broker.rewriting)
+        if plan.refusal is not None or not plan.exclusive:
+            continue
+        decision = decided.get(plan.topic_filter) or authorize(channel, "subscribe", plan.topic_filter, now)
+        if decision is not None:
+            decided[plan.topic_filter] = decision
+            if decision.allowed or may_be_judged(context, channel.client, plan.topic_filter, decision):
+                wanted.append(plan.mounted)
+    return wanted
+
+
+def _subscribe_now(
     channel: Channel, packet: Subscribe, filters: list[TopicFilter], now: float, decided: Decisions
 ) -> Waiting:
     context = channel.context
@@ -249,6 +293,10 @@ def _subscribe(
             detail = "not authorized to subscribe"
             disconnect(channel, reason_codes.NOT_AUTHORIZED, detail, "not_authorized", setting)
         return code
+    if plan.exclusive:
+        taken = context.broker.exclusive.refusal(session, plan.mounted)
+        if taken is not None:
+            return _refused(channel, entry, taken)
     if plan.filter not in session.subscriptions:
         setting = no_room(session, (plan.filter,), context.broker.short_of_memory)
         if setting:

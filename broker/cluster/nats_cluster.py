@@ -15,6 +15,7 @@ from ..session.session import Session
 from ..store.restored import ZoneOf
 from .calls import Calls
 from .context import ClusterContext
+from .exclusive import ClusterExclusive
 from .isolation import Isolation
 from .links.known_routes import KnownRoutes
 from .links.link import LISTENER, Links, link_limits
@@ -71,6 +72,7 @@ class NatsCluster:
         self.handover = Handover(context, self.membership, self.calls, self.routes, self.turns, zone_of)
         self.connected = Connected(context, self.membership, self.calls)
         self.ownership = Ownership(context, self.membership, self.handover, self.connected)
+        self.exclusive = ClusterExclusive(context, self.membership, self.rows, self.ownership)
         self.evacuation = NodeEvacuation(context, self.membership, self.calls, self.handover, self.ownership)
         self.wills = Wills(context, self.membership, self.ownership, self.handover.receiver, refusal_of_will)
 
@@ -114,9 +116,11 @@ class NatsCluster:
         self.handover.start()
         self.connected.start()
         self.wills.start()
+        self.exclusive.start()
         self._begun = True
 
     def _stop_sharing(self) -> None:
+        self.exclusive.stop()
         self.retained.stop()
         self.rows.stop()
 
@@ -212,6 +216,7 @@ class NatsCluster:
             self.retained.start()
             self.ownership.joined_again()
             self.wills.offer()
+            self.exclusive.start()
         await self.membership.wait_until_heard()
 
     async def leave(self) -> None:

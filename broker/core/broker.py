@@ -8,7 +8,7 @@ import logging
 from asyncio import Future
 from collections.abc import Callable, Collection, Mapping
 from random import Random
-from typing import Final, Protocol
+from typing import Final
 
 from ..config import BrokerSettings
 from ..loop.budget import LoopBudget
@@ -36,7 +36,8 @@ from ..session.registry import SessionRegistry
 from ..session.session import Session
 from ..session.subscription import Subscription, VolatileSubscription, without_no_local
 from .cluster import Cluster, SingleNode
-from .delayed_topic import reserved, split
+from .delayed_topic import DelayedMessages, reserved, split
+from .exclusive import ExclusiveSubscriptions
 from .hooks import Hooks
 from .outcome import (
     LINK_FULL,
@@ -68,18 +69,6 @@ subscribers."""
 EVERYWHERE: Final = 0
 THIS_NODE: Final = 1
 FROM_A_NODE: Final = 2
-
-
-class DelayedMessages(Protocol):
-    """Holds messages to ``$delayed/...`` until they are due: ``extensions.delayed``."""
-
-    durability: Durability | None
-
-    def handles(self, topic: str) -> bool:
-        """Return whether a message to this topic has to be passed to ``accept``."""
-
-    def accept(self, message: Message, now: float) -> Outcome:
-        """Hold the message, or refuse it."""
 
 
 def _is_told(message: Message) -> bool:
@@ -131,6 +120,7 @@ class Broker:
         self.rng = rng or Random()
         self._ids = MessageIdSource(self.rng)
         self.router = Router(settings.shared.strategy, self.rng)
+        self.exclusive = ExclusiveSubscriptions()
         self.retained = RetainedStore(
             settings.retained.max_messages,
             settings.retained.max_payload_size,
@@ -519,6 +509,7 @@ class Broker:
 
     def subscribe(self, session: Session, subscription: Subscription) -> None:
         """Add or replace a subscription. Its retained messages follow at the next ``advance``."""
+        self.exclusive.replace(subscription, self.unsubscribe)
         existed = session.subscriptions.get(subscription.filter)
         session.put_subscription(subscription)
         if existed is None:
@@ -546,6 +537,7 @@ class Broker:
             return False
         session.filter_bytes -= len(filter)
         self.router.unsubscribe(subscription)
+        self.exclusive.gave_up(subscription)
         session.stop_replay(filter)
         if session.durable and self.durability is not None:
             self.durability.sessions.unsubscribed(session, filter)

@@ -1,9 +1,27 @@
-"""``$delayed/<seconds>/<topic>``, and topics to which only the server publishes, as strings."""
+"""``$delayed/<seconds>/<topic>``, and topics to which only the server publishes, as strings; and what holds such
+messages."""
 
-from typing import Final
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from ..mqtt.message import Message
+    from ..persistence.durability import Durability
+    from .outcome import Outcome
 
 PREFIX: Final = "$delayed/"
 _MAX_DIGITS: Final = 12
+
+
+class DelayedMessages(Protocol):
+    """Holds messages to ``$delayed/...`` until they are due: ``extensions.delayed``."""
+
+    durability: "Durability | None"
+
+    def handles(self, topic: str) -> bool:
+        """Return whether a message to this topic has to be passed to ``accept``."""
+
+    def accept(self, message: "Message", now: float) -> "Outcome":
+        """Hold the message, or refuse it."""
 
 
 def split(topic: str) -> tuple[int, str] | None:

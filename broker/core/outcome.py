@@ -75,6 +75,15 @@ CLIENT_NAME_UNSAFE: Final = Outcome(
 FILTER_TOO_DEEP: Final = Outcome(reason_codes.TOPIC_FILTER_INVALID, "max_topic_levels")
 FILTER_TOO_LONG: Final = Outcome(reason_codes.TOPIC_FILTER_INVALID, "mountpoint", "too long with the mount point")
 NO_SHARED: Final = Outcome(reason_codes.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED, "shared_subscription")
+NO_EXCLUSIVE: Final = Outcome(reason_codes.TOPIC_FILTER_INVALID, "exclusive_subscription", "$exclusive/ is off")
+EXCLUSIVE_TAKEN: Final = Outcome(
+    reason_codes.QUOTA_EXCEEDED, "exclusive_subscription", "another client has this exclusive subscription"
+)
+EXCLUSIVE_ALONE: Final = Outcome(
+    reason_codes.QUOTA_EXCEEDED,
+    "cluster.servers",
+    "the other nodes have not confirmed that no client has this exclusive subscription",
+)
 NO_WILDCARDS: Final = Outcome(reason_codes.WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED, "wildcard_subscription")
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 
 from ..config import RewriteRule
 from ..mqtt.message import Publisher
-from ..mqtt.topics import is_shared, unsafe_level, valid_filter, valid_name
+from ..mqtt.topics import is_plain, unsafe_level, valid_filter, valid_name
 from ..routing.filter_index import FilterIndex
 from .delayed_topic import reserved
 
@@ -40,8 +40,8 @@ class TopicRewriting(Protocol):
 
 def rule_faults(rule: RewriteRule) -> Iterator[tuple[str, str]]:
     """Yield each key of a rule that is wrong, and why."""
-    if not valid_filter(rule.source_topic) or is_shared(rule.source_topic):
-        yield "source_topic", "expected a Topic Filter without a group"
+    if not valid_filter(rule.source_topic) or not is_plain(rule.source_topic):
+        yield "source_topic", "expected a Topic Filter without a group and without $exclusive/"
     try:
         groups = _compiled(rule.re).groups
     except ValueError as error:
@@ -55,8 +55,8 @@ def rule_faults(rule: RewriteRule) -> Iterator[tuple[str, str]]:
             return
         sample += "x" if placeholder else piece
     if rule.action == "subscribe":
-        if not valid_filter(sample) or is_shared(sample):
-            yield "dest_topic", "expected a Topic Filter without a group"
+        if not valid_filter(sample) or not is_plain(sample):
+            yield "dest_topic", "expected a Topic Filter without a group and without $exclusive/"
     elif not valid_name(sample) or reserved(sample):
         yield "dest_topic", "expected a Topic Name outside of $SYS"
 

@@ -103,6 +103,7 @@ class SessionLife:
     def adopt_session(self, session: Session) -> None:
         """Add a session from another node, with its subscriptions, which are not in the router yet."""
         self._sessions.add(session)
+        self._broker.exclusive.add(session)
         if self._broker.durability is not None:
             journal = self._broker.durability.sessions
             journal.opened(session)
@@ -114,6 +115,7 @@ class SessionLife:
         if not self._sessions.remove(session):
             return False
         self._stop_timers(session)
+        self._broker.exclusive.remove(session, moved=True)
         for subscription in session.subscriptions.values():
             self._router.unsubscribe(subscription)
         session.clear_subscriptions()
@@ -190,6 +192,7 @@ class SessionLife:
         if not session.internal:
             self._broker.throttled_log.events.add(session.client_id, now, "session_ended", reason, "-")
         self._stop_timers(session)
+        self._broker.exclusive.remove(session)
         for subscription in session.subscriptions.values():
             self._router.unsubscribe(subscription)
         session.clear_subscriptions()

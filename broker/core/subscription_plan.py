@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ..config import AutoSubscribeTopic, ZoneSettings
 from ..mqtt.constants import V5
 from ..mqtt.packets import TopicFilter
-from ..mqtt.topics import has_wildcard, parse_filter, valid_filter
+from ..mqtt.topics import has_wildcard, is_exclusive, parse_filter, valid_filter
 from ..session.client_info import ClientInfo
 from ..session.session import Session
 from ..session.subscription import Subscription
@@ -18,6 +18,7 @@ from .outcome import (
     FILTER_REWRITTEN_INVALID,
     FILTER_TOO_DEEP,
     FILTER_TOO_LONG,
+    NO_EXCLUSIVE,
     NO_SHARED,
     NO_WILDCARDS,
     Outcome,
@@ -28,7 +29,8 @@ from .rewrite_rules import TopicRewriting
 @dataclass(slots=True, eq=False)
 class FilterPlan:
     """``filter``: the whole filter with the mount point; ``topic_filter`` and ``mounted``: the part after the group of
-    a shared filter, without and with the mount point. ``refusal``: why no client of this zone may have it."""
+    a shared or exclusive filter, without and with the mount point. ``refusal``: why no client of this zone may have
+    it."""
 
     entry: TopicFilter
     group: str | None
@@ -36,6 +38,11 @@ class FilterPlan:
     filter: str
     mounted: str
     refusal: Outcome | None
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether no other client may have an exclusive subscription to the same filter."""
+        return is_exclusive(self.filter)
 
     def subscription(
         self, session: Session, client: ClientInfo, identifiers: tuple[int, ...] = (), by_operator: bool = False
@@ -73,6 +80,8 @@ def plan_filter(entry: TopicFilter, client: ClientInfo, rewriting: TopicRewritin
             return FilterPlan(entry, group, text, text, text, FILTER_REWRITTEN_INVALID)
     full, mounted = mounted_filter(text, topic_filter, client.mountpoint)
     refusal = _zone_refusal(client.zone, group, topic_filter)
+    if refusal is None and is_exclusive(text) and not client.zone.exclusive_subscription:
+        refusal = NO_EXCLUSIVE
     if refusal is None and client.mountpoint and not valid_filter(mounted):
         refusal = FILTER_TOO_LONG
     return FilterPlan(entry, group, topic_filter, full, mounted, refusal)
@@ -110,6 +119,8 @@ def topic_faults(topic: AutoSubscribeTopic) -> Iterator[tuple[str, str]]:
     except ValueError as error:
         yield "topic", str(error)
         return
+    if is_exclusive(topic.topic):
+        yield "topic", "only one client can have an exclusive subscription"
     if topic.nl and group is not None:
         yield "nl", "a shared subscription cannot have it"
 

@@ -7,7 +7,7 @@ from ..core.broker import Broker
 from ..core.delayed_topic import PREFIX, split
 from ..core.rewrite_rules import INVALID, Pieces, RewriteRules, filled
 from ..mqtt.message import Publisher
-from ..mqtt.topics import is_shared, valid_filter, valid_name
+from ..mqtt.topics import is_plain, valid_filter, valid_name
 from .extension import Extension
 
 _MAX_REMEMBERED: Final = 1024
@@ -78,4 +78,4 @@ class TopicRewrite(Extension):
         if pieces is None:
             return topic_filter
         new = filled(pieces, client)
-        return new if valid_filter(new) and not is_shared(new) else INVALID
+        return new if valid_filter(new) and is_plain(new) else INVALID

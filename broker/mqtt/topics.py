@@ -1,4 +1,5 @@
-"""Topic Names and Topic Filters (MQTT 5.0 section 4.7) and Shared Subscriptions (4.8.2) as strings."""
+"""Topic Names and Topic Filters (MQTT 5.0 section 4.7), Shared Subscriptions (4.8.2) and EMQX's exclusive subscriptions
+as strings."""
 
 from typing import Final
 
@@ -7,6 +8,7 @@ from .constants import MAX_STRING
 SHARE_PREFIX: Final = "$share/"
 QUEUE_PREFIX: Final = "$queue/"
 QUEUE_GROUP: Final = "$queue"
+EXCLUSIVE_PREFIX: Final = "$exclusive/"
 
 
 def levels(topic: str) -> list[str]:
@@ -80,22 +82,42 @@ def is_shared(filter: str) -> bool:
     return filter.startswith((SHARE_PREFIX, QUEUE_PREFIX)) or filter in ("$share", "$queue")
 
 
+def is_exclusive(filter: str) -> bool:
+    """Return whether this filter requests an exclusive subscription, valid or not."""
+    return filter.startswith(EXCLUSIVE_PREFIX)
+
+
+def is_plain(filter: str) -> bool:
+    """Return whether this filter requests neither a Shared nor an exclusive subscription."""
+    return not (filter.startswith("$") and (is_shared(filter) or is_exclusive(filter)))
+
+
 def parse_shared(filter: str) -> tuple[str | None, str]:
     """Split ``$share/{group}/{filter}`` or ``$queue/{filter}`` (group ``"$queue"``) into group and Topic Filter.
 
-    Return ``(None, filter)`` for an ordinary filter. Raises ``ValueError`` if the group is empty or contains ``+`` or
-    ``#``, or if no Topic Filter follows it [MQTT-4.8.2-1] [MQTT-4.8.2-2]. The Topic Filter itself is not checked."""
+    Return ``(None, filter)`` for an ordinary filter, and for ``$exclusive/{filter}`` the part after the prefix. Raises
+    ``ValueError`` if the group is empty or contains ``+`` or ``#``, or if no Topic Filter follows it [MQTT-4.8.2-1]
+    [MQTT-4.8.2-2], or for both prefixes at once. The Topic Filter itself is not checked."""
     if not filter.startswith("$"):
         return None, filter
+    if filter.startswith(EXCLUSIVE_PREFIX):
+        topic_filter = filter[len(EXCLUSIVE_PREFIX) :]
+        if not is_plain(topic_filter):
+            raise ValueError("an exclusive subscription cannot be shared, or exclusive twice")
+        return None, topic_filter
     if filter.startswith(SHARE_PREFIX):
         group, slash, topic_filter = filter[len(SHARE_PREFIX) :].partition("/")
         if not group or not slash or not topic_filter or "+" in group or "#" in group:
             raise ValueError("not a shared subscription: expected $share/{group}/{filter}")
+        if is_exclusive(topic_filter):
+            raise ValueError("a shared subscription cannot be exclusive")
         return group, topic_filter
     if filter.startswith(QUEUE_PREFIX):
         topic_filter = filter[len(QUEUE_PREFIX) :]
         if not topic_filter:
             raise ValueError("not a shared subscription: expected $queue/{filter}")
+        if is_exclusive(topic_filter):
+            raise ValueError("a shared subscription cannot be exclusive")
         return QUEUE_GROUP, topic_filter
     if filter in ("$share", "$queue"):
         raise ValueError("not a shared subscription: nothing follows " + filter)

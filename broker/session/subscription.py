@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING, Any, Final
 
+from ..mqtt.topics import EXCLUSIVE_PREFIX
+
 if TYPE_CHECKING:
     from .session import Session
 
@@ -11,7 +13,8 @@ _NONE: Final[tuple[int, ...]] = ()
 class Subscription:
     """Immutable except for ``judged``. Subscribing again creates a new one that replaces the old one [MQTT-3.8.4-3].
 
-    ``filter`` is the whole string as the client sent it (``$share/...`` included, mount point applied);
+    ``filter`` is the whole string as the client sent it (``$share/...`` and ``$exclusive/`` included, mount point
+    applied);
     ``topic_filter`` the part that is matched; ``group`` the name of the shared subscription or ``None``.
     ``identifiers`` has at most one entry, but any number in the merged form that the router creates if several filters
     of one session match.
@@ -67,6 +70,11 @@ class Subscription:
         self.by_operator = by_operator
         self.judged = False
         self.plain = not (no_local or retain_as_published or identifiers or group is not None)
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether no other session may have an exclusive subscription to the same ``topic_filter``."""
+        return self.filter.startswith(EXCLUSIVE_PREFIX) and self.filter != self.topic_filter
 
     def info(self) -> dict[str, Any]:
         """Return the options under EMQX's names in ``subopts``."""

@@ -362,6 +362,7 @@ class _Recovery:
         self.sessions[record.number] = session
         for subscription in session.subscriptions.values():
             self.broker.router.subscribe(subscription)
+        self.broker.exclusive.add(session)
         received = self.state.received.get(record.number)
         if received:
             session.awaiting_rel = dict(received)

@@ -26,8 +26,8 @@ from taipan.broker.channel.identity import (
 )
 from taipan.broker.channel.judging import may_be_judged
 from taipan.broker.config import RuleSettings
-from taipan.broker.core.outcome import REWRITTEN_INVALID, Outcome
-from taipan.broker.core.subscription_plan import plan_filter
+from taipan.broker.core.outcome import EXCLUSIVE_TAKEN, REWRITTEN_INVALID, Outcome
+from taipan.broker.core.subscription_plan import FilterPlan, plan_filter
 from taipan.broker.mqtt import reason_codes
 from taipan.broker.mqtt.constants import V3, V4, V5
 from taipan.broker.mqtt.packets import TopicFilter
@@ -226,12 +226,25 @@ class Access:
             reason = f"{outside.title} decides, and was not asked (use ask=1 to ask it)"
             return self._explained(client, channel, True if admitted else None, outside.setting, reason, steps)
         context = self._server.context
+        if query.action == "subscribe":
+            taken = self._taken(client, plan_filter(TopicFilter(query.topic), client, context.broker.rewriting))
+            if taken is not None:
+                steps.append(taken)
+                return self._explained(client, channel, False, taken.rule, taken.detail, steps)
         if query.action == "subscribe" and not decision.allowed and may_be_judged(context, client, topic, decision):
             reason = "it is granted, and each message is checked by its topic: the rules allow some of them"
             steps.append(AccessStep("subscribe_check", "subscribe_check", True, "allow", reason))
             return self._explained(client, channel, True, "subscribe_check", reason, steps)
         allowed = decision.allowed or admitted
         return self._explained(client, channel, allowed, decision.setting, self._reason(decision), steps)
+
+    def _taken(self, client: ClientInfo, plan: FilterPlan) -> AccessStep | None:
+        """Return the step that denies an exclusive subscription because another client has it."""
+        holder = self._server.broker.exclusive.holder(plan.mounted) if plan.exclusive else ""
+        if holder in ("", client.client_id):
+            return None
+        setting = EXCLUSIVE_TAKEN.setting
+        return AccessStep("exclusive", setting, True, "deny", f"the client {holder} has this exclusive subscription")
 
     def _publish_refusal(self, client: ClientInfo, query: AccessQuery) -> tuple[Outcome | None, str]:
         zone = client.zone

@@ -21,7 +21,7 @@ from taipan.broker.core.outcome import (
     STORE_TROUBLE,
     Outcome,
 )
-from taipan.broker.core.subscription_plan import mounted_filter, no_room, plan_filter, rewritten
+from taipan.broker.core.subscription_plan import FilterPlan, mounted_filter, no_room, plan_filter, rewritten
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.message import Message
 from taipan.broker.mqtt.packets import NO_PROPERTIES, Properties, TopicFilter
@@ -291,17 +291,40 @@ class PubSub:
             if plan.refusal is not None:
                 text, setting = _short(plan.entry.filter), plan.refusal.setting
                 raise Refusal(BAD_TOPIC, f"the client's zone does not allow {text!r} (setting {setting})")
+        exclusive = [plan.mounted for plan in plans if plan.exclusive]
+        if not exclusive:
+            return await self._subscribe_planned(request.client_id, session, plans, work)
+        claims = self._server.broker.exclusive.claims
+        if claims is not None:
+            await claims.claim(session, exclusive)
+        try:
+            return await self._subscribe_planned(request.client_id, session, plans, work)
+        finally:
+            if claims is not None:
+                claims.settle(exclusive)
+
+    async def _subscribe_planned(
+        self, client_id: str, session: Session, plans: list[FilterPlan], work: BackpressureSlice
+    ) -> Session:
+        for plan in plans:
+            self._check_exclusive(session, plan)
         new = {plan.filter for plan in plans} - session.subscriptions.keys()
         setting = no_room(session, new, self._server.broker.short_of_memory) if new else ""
         if setting:
-            raise Refusal(WRONG, f"no room for more subscriptions of {request.client_id} (setting {setting})")
+            raise Refusal(WRONG, f"no room for more subscriptions of {client_id} (setting {setting})")
         for plan in plans:
             await work.checkpoint()
-            if self._server.broker.sessions.get(request.client_id) is not session:
-                raise _no_client(request.client_id)  # it has ended in the meantime
-            subscription = plan.subscription(session, client, by_operator=True)
+            if self._server.broker.sessions.get(client_id) is not session:
+                raise _no_client(client_id)  # it has ended in the meantime
+            self._check_exclusive(session, plan)
+            subscription = plan.subscription(session, session.client, by_operator=True)
             self._server.broker.subscribe(session, subscription)
         return session
+
+    def _check_exclusive(self, session: Session, plan: FilterPlan) -> None:
+        taken = self._server.broker.exclusive.refusal(session, plan.mounted) if plan.exclusive else None
+        if taken is not None:
+            raise Refusal(WRONG, f"{_short(plan.entry.filter)!r}: {taken.detail} (setting {taken.setting})")
 
     async def _answer(self, client_id: str, session: Session) -> None:
         if session.durable:

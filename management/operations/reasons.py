@@ -339,6 +339,12 @@ REASONS: Final = (
     Reason(
         "message",
         "topic_filter_invalid",
+        ("exclusive_subscription",),
+        "exclusive subscriptions are off in the client's zone",
+    ),
+    Reason(
+        "message",
+        "topic_filter_invalid",
         (),
         "the topic or filter is not valid, or is not of the form $delayed/<seconds>/<topic>",
     ),
@@ -376,7 +382,14 @@ REASONS: Final = (
         "message",
         "quota_exceeded",
         ("cluster.servers",),
-        "NATS has had no quorum for 15 seconds, so QoS 1 and 2 messages cannot be retained at present",
+        "NATS has no quorum: QoS 1 and 2 messages cannot be retained, and exclusive subscriptions cannot be granted at "
+        "present",
+    ),
+    Reason(
+        "message",
+        "quota_exceeded",
+        ("exclusive_subscription",),
+        "another client has this exclusive subscription",
     ),
     Reason(
         "message",
@@ -731,6 +744,12 @@ REASONS: Final = (
         "subscription_revoked",
         ("access.rules",),
         "the access rules no longer allow a subscription, and it was removed",
+    ),
+    Reason(
+        "other",
+        "exclusive_subscription_lost",
+        ("exclusive_subscription",),
+        "this node was without the cluster, and a client of another node has the exclusive subscription now",
     ),
     Reason("other", "messages.dropped.no_subscribers", (), "no subscription matched the message's topic"),
     Reason(

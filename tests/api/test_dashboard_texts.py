@@ -20,7 +20,7 @@ SHOWN = re.compile(
     r"|\b(?:toast|new Error)\(\s*[\"'`]([A-Za-z]{2}[^\"'`]+)"
 )
 """Text of an element, an attribute or a property that is shown, and of a message, as a literal."""
-EVENT = re.compile(r"_(refused|revoked|dropped|ended|paused|connected|disconnected)$")
+EVENT = re.compile(r"_(refused|revoked|lost|dropped|ended|paused|connected|disconnected)$")
 HAPPENED = {"client_refused", "client_disconnected"}
 """Events that the code names by a variable."""
 

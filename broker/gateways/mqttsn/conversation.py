@@ -35,7 +35,7 @@ from ...mqtt.packets import (
     Unsubscribe,
     Will,
 )
-from ...mqtt.topics import is_shared, valid_filter, valid_name
+from ...mqtt.topics import is_plain, is_shared, valid_filter, valid_name
 from . import codec as sn
 from . import login, publications, wills
 from .deliveries import Deliveries
@@ -358,7 +358,7 @@ class Conversation:
             subscribing[packet.msg_id] = 0
             self._link.send(Unsubscribe(packet.msg_id, [name]))
             return
-        if packet.id_type == sn.NORMAL and valid_name(name) and not is_shared(name):
+        if packet.id_type == sn.NORMAL and valid_name(name) and is_plain(name):
             topic_id = self._known_topics().register(name)
             if not topic_id:
                 self._answer_subscribe(packet, sn.CONGESTION)

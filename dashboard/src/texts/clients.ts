@@ -161,6 +161,7 @@ export const texts = inLanguage("clients", {
       publish_refused: "message refused",
       subscribe_refused: "subscription refused",
       subscription_revoked: "subscription ended",
+      exclusive_subscription_lost: "exclusive subscription lost",
       will_refused: "Will refused",
       delayed_refused: "delayed message refused",
       retain_refused: "not retained",

@@ -155,6 +155,13 @@ def test_what_cannot_be_made_to_fit_is_told_by_its_line(
     assert not (tmp_path / "into").exists()
 
 
+@pytest.mark.parametrize("line", ["mqtt.exclusive_subscription", "zone.external.exclusive_subscription"])
+def test_exclusive_subscriptions_of_emqx(line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (STOCK / "emqx-4.4.conf").read_text() + f"\n{line} = true\n"
+    found, _ = migrated("emqx", etc(tmp_path, text), tmp_path, capsys)
+    assert found.zones["external"].exclusive_subscription
+
+
 def test_mosquitto_at_the_ports_of_operators(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "mosquitto.conf"
     path.write_text("listener 8081 0.0.0.0\nlistener 8082 127.0.0.1\nlistener 18083 127.0.0.1\nmemory_limit 1000\n")

@@ -158,6 +158,7 @@ export const texts: typeof English = {
       publish_refused: "消息被拒绝",
       subscribe_refused: "订阅被拒绝",
       subscription_revoked: "订阅被终止",
+      exclusive_subscription_lost: "排他订阅已失去",
       will_refused: "遗嘱消息被拒绝",
       delayed_refused: "延迟消息被拒绝",
       retain_refused: "未保留",
