@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -21,13 +22,14 @@ class _Entry:
 
 
 class Ticker:
-    """Run ``timers`` and the registered sweeps every ``interval`` seconds, by one ``call_later`` that is renewed.
+    """Run ``timers`` and the registered sweeps every ``interval`` seconds, by one call that is renewed.
 
-    If more timers are due than one run may fire, the next run follows in the next iteration, so that sockets are
-    served in between. At most one call is scheduled at a time.
+    A tick is spread over iterations of the loop, so that sockets are served in between: first the timers, and as many
+    runs of them as they need, then each sweep that is due in an iteration of its own. At most one call is scheduled at
+    a time.
     """
 
-    __slots__ = ("_clock", "_dated", "_handle", "_interval", "_loop", "_next", "_sweeps", "_timers", "errors")
+    __slots__ = ("_clock", "_dated", "_due", "_handle", "_interval", "_loop", "_next", "_sweeps", "_timers", "errors")
 
     def __init__(
         self,
@@ -45,6 +47,8 @@ class Ticker:
         self._interval = interval
         self._next = 0.0
         self._sweeps: list[_Entry] = []
+        # The sweeps of this tick that still have to run.
+        self._due: deque[_Entry] = deque()
         self._handle: asyncio.Handle | None = None
         self.errors = 0
 
@@ -58,6 +62,7 @@ class Ticker:
         if len(left) == len(self._sweeps):
             raise ValueError("no such sweep")
         self._sweeps = left
+        self._due = deque([entry for entry in self._due if entry.callback != sweep])
 
     def start(self) -> None:
         """Start ticking; the first tick is one interval from now."""
@@ -72,29 +77,42 @@ class Ticker:
             self._handle = None
 
     def tick(self, now: float) -> None:
-        """Run one tick at ``now``: the timers, and the sweeps that are due."""
+        """Run a whole tick at ``now``: the timers, and the sweeps that are due."""
+        self._begin(now)
+        while self._due:
+            self._sweep(now)
+
+    def _begin(self, now: float) -> None:
+        """Run the timers, and note the sweeps that are due."""
         self._timers.run(now)
         if self._dated is not None:
             self._dated.run(self._dated.now())
         if now < self._next:  # an extra run for timers only
             return
         self._next = now + self._interval
-        for entry in tuple(self._sweeps):
+        for entry in self._sweeps:
             if now >= entry.next:
                 entry.next = now + entry.every
-                try:
-                    entry.callback(now)
-                except Exception:
-                    self.errors += 1
-                    name = getattr(entry.callback, "__qualname__", repr(entry.callback))
-                    logger.exception("sweep_failed sweep=%s", name)
+                self._due.append(entry)
+
+    def _sweep(self, now: float) -> None:
+        entry = self._due.popleft()
+        try:
+            entry.callback(now)
+        except Exception:
+            self.errors += 1
+            name = getattr(entry.callback, "__qualname__", repr(entry.callback))
+            logger.exception("sweep_failed sweep=%s", name)
 
     def _on_loop(self) -> None:
         now = self._clock.now()
-        self.tick(now)
-        if self._handle is None:  # a sweep stopped us
+        if self._due:
+            self._sweep(now)
+        else:
+            self._begin(now)
+        if self._handle is None:  # a timer or a sweep stopped us
             return
-        if self._timers.due(now) or (self._dated is not None and self._dated.due(self._dated.now())):
+        if self._due or self._timers.due(now) or (self._dated is not None and self._dated.due(self._dated.now())):
             self._handle = self._loop.call_soon(self._on_loop)
         else:
             self._handle = self._loop.call_later(max(0.0, self._next - self._clock.now()), self._on_loop)

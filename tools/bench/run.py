@@ -47,8 +47,9 @@ def measure(
     return row
 
 
-def load(scenario: str, port: int, pid: int, duration: str, core: int | None) -> Row:
-    """Apply the load of one scenario to a running broker. Raises SubprocessError, or ValueError without a report."""
+def load(scenario: str, port: int, pid: int | str, duration: str, core: int | None) -> Row:
+    """Apply the load of one scenario to a running broker. ``pid``: its process, or several with commas. Raises
+    SubprocessError, or ValueError without a report."""
     wanted = SCENARIOS[scenario]
     done = subprocess.run(
         [str(LOADGEN / "scenarios.sh"), "127.0.0.1", str(port), str(pid)],

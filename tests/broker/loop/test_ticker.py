@@ -43,6 +43,12 @@ class Loop:
         self.clock.time = max(self.clock.time, handle.when)
         handle.callback()
 
+    def tick(self) -> None:
+        """Turn until the next call is at a later time."""
+        self.turn()
+        while any(each.when <= self.clock.time for each in self.scheduled):
+            self.turn()
+
 
 def make() -> tuple[Ticker, Timers, Loop, Clock]:
     clock = Clock(1000.0)
@@ -62,7 +68,7 @@ def test_runs_timers_and_sweeps_at_their_pace() -> None:
     ticker.start()
     ticker.start()  # once is enough
     for _ in range(8):
-        loop.turn()
+        loop.tick()
     assert each == [1000.125 + 0.125 * number for number in range(8)]
     assert seldom == [1000.125, 1000.625]
     assert fired == [1000.25]
@@ -76,9 +82,9 @@ def test_a_storm_of_timers_goes_on_at_the_next_turn_with_one_call_outstanding() 
         timers.at(1000.1, lambda number=number: fired.append(number))  # type: ignore[misc]
     ticker.every(0, swept.append)
     ticker.start()
-    for turn in (1, 2):
+    for count, sweeps in ((BUDGET, 0), (BUDGET, 1), (BUDGET * 2, 1)):  # the sweep has a turn of its own
         loop.turn()
-        assert len(fired) == BUDGET * turn
+        assert (len(fired), len(swept)) == (count, sweeps)
         assert len(loop.scheduled) == 1
         assert loop.scheduled[0].when == clock.time  # at once
     loop.turn()
@@ -94,9 +100,53 @@ def test_a_late_loop_does_not_make_up_for_missed_ticks() -> None:
     ticker.every(0, seen.append)
     ticker.start()
     clock.time = 1010.0
-    loop.turn()
-    loop.turn()
+    loop.tick()
+    loop.tick()
     assert seen == [1010.0, 1010.125]
+
+
+def test_no_two_sweeps_run_in_one_iteration() -> None:
+    """Nor one with the timers, whose callbacks publish messages: sockets are served in between."""
+    ticker, timers, loop, clock = make()
+    done: list[str] = []
+    ticker.every(0, lambda now: done.append("guard"))
+    ticker.every(0.5, lambda now: done.append("sample"))
+    ticker.every(0.5, lambda now: done.append("sweep"))
+    timers.at(1000.1, lambda: done.append("timer"))
+    ticker.start()
+    turns = []
+    while clock.time < 1000.7:
+        done.clear()
+        loop.turn()
+        turns.append((clock.time, *done))
+    assert [each for each in turns if len(each) > 1] == [
+        (1000.125, "timer"), (1000.125, "guard"), (1000.125, "sample"), (1000.125, "sweep"),
+        (1000.25, "guard"), (1000.375, "guard"), (1000.5, "guard"),
+        (1000.625, "guard"), (1000.625, "sample"), (1000.625, "sweep"),
+    ]  # fmt: skip
+
+
+def test_a_whole_tick_for_whoever_passes_the_time() -> None:
+    ticker, timers, _, clock = make()
+    done: list[str] = []
+    ticker.every(0, lambda now: done.append("guard"))
+    ticker.every(0.5, lambda now: done.append("sample"))
+    timers.at(1000.1, lambda: done.append("timer"))
+    clock.time = 1001.0
+    ticker.tick(1001.0)
+    assert done == ["timer", "guard", "sample"]
+
+
+def test_a_sweep_that_is_removed_while_it_is_due_does_not_run() -> None:
+    ticker, _, loop, _ = make()
+    done: list[float] = []
+    ticker.every(0, lambda now: ticker.remove(done.append) if not done else None)
+    ticker.every(0, done.append)
+    ticker.start()
+    loop.turn()
+    loop.turn()
+    loop.tick()
+    assert done == []
 
 
 def test_an_error_in_a_sweep_stops_nobody(caplog: pytest.LogCaptureFixture) -> None:
@@ -110,8 +160,8 @@ def test_an_error_in_a_sweep_stops_nobody(caplog: pytest.LogCaptureFixture) -> N
     ticker.every(0, seen.append)
     ticker.start()
     with caplog.at_level(logging.ERROR):
-        loop.turn()
-    loop.turn()
+        loop.tick()
+    loop.tick()
     assert len(seen) == 2
     assert ticker.errors == 2
     assert "broken" in caplog.text
@@ -122,11 +172,11 @@ def test_stop_and_remove() -> None:
     seen: list[float] = []
     ticker.every(0, seen.append)
     ticker.start()
-    loop.turn()
+    loop.tick()
     ticker.remove(seen.append)
     with pytest.raises(ValueError):
         ticker.remove(seen.append)
-    loop.turn()
+    loop.tick()
     assert len(seen) == 1
     ticker.stop()
     ticker.stop()
@@ -137,5 +187,6 @@ def test_a_sweep_may_stop_the_ticker() -> None:
     ticker, _, loop, _ = make()
     ticker.every(0, lambda now: ticker.stop())
     ticker.start()
+    loop.turn()
     loop.turn()
     assert loop.scheduled == []
