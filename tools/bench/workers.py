@@ -21,6 +21,11 @@ from tools.bench.run import LOADGEN, cores_apart, load
 from tools.bench.scenarios import SCENARIOS
 
 ALL: Final = ("S1", "S2", "S3", "S4", "S4b", "S5", "S6a", "S6b")
+ONE_TO_ONE: Final = ("S1", "S2", "S3")
+"""All messages cross, or none: a median of both says nothing."""
+PAIRS: Final = ("S6a", "S6b")
+CORES: Final = 16
+"""The machine for which the costs of pairs are extrapolated."""
 _NATS: Final = b"nats-server"
 
 Costs = dict[str, float]
@@ -67,20 +72,31 @@ def measure(broker: str, scenario: str, duration: str, settings: tuple[str, ...]
     return {"rate": rate, "all": cost, "nats": cost * of_nats / everything if everything else 0.0}
 
 
-def line(scenario: str, costs: Mapping[str, list[Costs]]) -> str:
-    """Return a row of the table: medians, with the range of the processor time."""
+def cost(costs: Mapping[str, list[Costs]], name: str) -> float:
+    return median(each["all"] for each in costs[name])
 
-    def cost(name: str) -> float:
-        return median(each["all"] for each in costs[name])
+
+def on_paper(node: float, workers: float, count: int, cores: int) -> float:
+    """Return how many times the messages of one node ``cores`` workers serve, each on a core of its own: with more
+    workers, more of the messages cross from one to another, at the measured cost."""
+    crossing = (workers - node) / (1 - 1 / count)
+    return cores * node / (node + crossing * (1 - 1 / cores))
+
+
+def line(scenario: str, costs: Mapping[str, list[Costs]], count: int) -> str:
+    """Return a row of the table: medians, with the range of the processor time."""
 
     def told(name: str) -> str:
         values = [each["all"] for each in costs[name]]
-        return f"{cost(name):.2f} ({min(values):.2f} to {max(values):.2f})"
+        return f"{cost(costs, name):.2f} ({min(values):.2f} to {max(values):.2f})"
 
     nats = median(each["nats"] for each in costs["workers"])
+    node, workers = cost(costs, "node"), cost(costs, "workers")
+    times = "-" if scenario in ONE_TO_ONE else f"{count * node / workers:.2f}"
+    paper = f"{on_paper(node, workers, count, CORES):.1f}" if scenario in PAIRS else "-"
     return (
         f"| {scenario}: {SCENARIOS[scenario].text} | {told('mosquitto')} | {told('node')} | {told('workers')} | "
-        f"{nats:.2f} | {cost('workers') / cost('node'):.2f} | {cost('mosquitto') / cost('workers'):.1f} |"
+        f"{nats:.2f} | {times} | {paper} |"
     )
 
 
@@ -107,17 +123,19 @@ def main() -> int:
                 if not isinstance(found, str):
                     costs[name].append(found)
         if all(costs.values()):
-            lines.append(line(scenario, costs))
+            lines.append(line(scenario, costs, int(count)))
     about = machine()
     text = (
         f"Written by `python -m tools.bench.workers` with `ROUNDS={rounds} DUR={duration}` at commit {commit()}; "
-        f"{about['cpu']}, {about['python']}, {modules()}. The machine was busy with other work: its load average was "
-        f"{before:.1f} before and {os.getloadavg()[0]:.1f} after.\n"
+        f"{about['cpu']}, {about['python']}, {modules()}. The load average was {before:.1f} before and "
+        f"{os.getloadavg()[0]:.1f} after; a load above 1 means that other work was disturbing.\n"
         "Microseconds of processor time for each delivered message, of all processes of the broker: the median and the "
         f"range. *Of it NATS* is the part of the NATS server between the {count} workers. The system distributes the "
         f"connections, so that about {round(100 - 100 / int(count))} % of the messages cross from one worker to "
-        "another; with 1 to 1, all or none do.\n\n"
-        f"| scenario | Mosquitto | one node | {count} workers | of it NATS | workers to node | Mosquitto to workers |\n"
+        "another; with 1 to 1, all or none do, so that the range matters, not the median. *Times a node* is how many "
+        f"messages {count} workers serve by these costs if each has a core of its own, and *on {CORES} cores* the same "
+        f"for {CORES} workers, on paper: more of their messages cross.\n\n"
+        f"| scenario | Mosquitto | one node | {count} workers | of it NATS | times a node | on {CORES} cores |\n"
         "|---|---|---|---|---|---|---|\n"
     )
     write("Workers", text + "\n".join(lines))
