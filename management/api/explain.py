@@ -1,5 +1,5 @@
-"""/clients/{clientid}/explain, /refused_clients and /explain: why something happened, and which clients would receive a
-message."""
+"""/clients/{clientid}/explain, /refused_clients, /explain and /explain/delivery: why something happened, which clients
+would receive a message, and why one does not."""
 
 from typing import Any
 
@@ -7,6 +7,7 @@ import msgspec
 
 from ..http.envelope import Extra, of_nodes
 from ..http.routes import Call, Endpoints, OfNodes
+from ..operations.delivery_check import DeliveryExplained, DeliveryQuery
 from ..operations.explain import RefusedRecord
 
 routes = Endpoints("Explain")
@@ -34,6 +35,16 @@ async def explain_client(call: Call) -> dict[str, Any] | Extra:
 )
 async def list_refused(call: Call) -> list[RefusedRecord] | Extra:
     return of_nodes(*await call.operations.explain.refused())
+
+
+@routes.get(
+    "/explain/delivery",
+    "Why a client does or does not receive the messages of a topic",
+    query=DeliveryQuery,
+    reply=DeliveryExplained,
+)
+async def explain_delivery(call: Call) -> DeliveryExplained:
+    return await call.operations.delivery_checks.explain(call.query)
 
 
 @routes.get(

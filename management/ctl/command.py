@@ -35,6 +35,7 @@ _SUBJECTS: Final = {
     "cluster": ("node", ("Node",)),
     "data": ("file", ("File",)),
     "explain client": ("client", ("ClientId",)),
+    "explain delivery": ("topic", ("Topic",)),
     "explain topic": ("topic", ("Topic",)),
     "help": ("command", ("Command",)),
     "listeners": ("listener", ("Identifier", "Protocol", "Port")),

@@ -9,6 +9,7 @@ import msgspec
 from taipan.broker.extensions.tracing import Kind
 
 from ..operations.alarms import AlarmRecord
+from ..operations.delivery_check import DeliveryExplained, DeliveryQuery
 from ..operations.refusal import UNKNOWN, Refusal
 from ..operations.top_lists import TopClientsQuery, TopGroupsQuery, TopTopicsQuery, TopTroublesQuery
 from ..operations.tracing import TraceRecord
@@ -179,6 +180,19 @@ async def explain_client(call: CommandCall) -> CommandResult:
 async def explain_topic(call: CommandCall) -> CommandResult:
     found, _ = await call.operations.explain.topic(call["Topic"])
     return CommandResult(found, _explained_topic)
+
+
+@commands.add("explain delivery <ClientId> <Topic>", "Show why a client does or does not receive a topic")
+async def explain_delivery(call: CommandCall) -> CommandResult:
+    query = DeliveryQuery(clientid=call["ClientId"], topic=call["Topic"])
+    return CommandResult(await call.operations.delivery_checks.explain(query), _explained_delivery)
+
+
+def _explained_delivery(found: DeliveryExplained) -> Iterator[str]:
+    yield f"Delivery({found.clientid}, topic={found.topic}, outcome={found.outcome}, reason={found.reason})"
+    for each in found.checks:
+        setting = f", setting={each.setting}" if each.setting else ""
+        yield f"Check({each.check}, result={each.result}, text={each.text}{setting})"
 
 
 def _explained_client(data: dict[str, Any]) -> Iterator[str]:

@@ -16,6 +16,7 @@ from .clients import Clients
 from .configuration import Configuration
 from .dashboard_sessions import DashboardSessions
 from .dashboard_users import DashboardUsers
+from .delivery_check import DeliveryChecks
 from .explain import Explain
 from .history import PastFigures
 from .listeners import Listeners
@@ -82,6 +83,7 @@ class Operations:
         self.dashboard_users = DashboardUsers(server)
         self.dashboard_sessions = DashboardSessions(server, dashboard, self.dashboard_users)
         self.explain = Explain(server, self.calls)
+        self.delivery_checks = DeliveryChecks(server, self.calls, owners, self.access, self.explain)
         self.top_lists = TopLists(server, self.calls)
         self.logs = Logs()
         self.store_backup = StoreBackup(server)

@@ -7,8 +7,9 @@ import { texts } from "../texts/topics";
 import { OneTopic } from "./topics/one";
 import { Tree } from "./topics/tree";
 import { WhoMay } from "./topics/who";
+import { WhyNot } from "./topics/why";
 
-const KEYS = ["tree", "topic", "who"] as const;
+const KEYS = ["tree", "topic", "why", "who"] as const;
 
 export default function Page() {
   const current = KEYS.find((key) => key === place.value.path[1]) ?? "tree";
@@ -19,6 +20,7 @@ export default function Page() {
       <Tabs label={texts.tabs.label} tabs={tabs} current={current} />
       {current === "tree" && <Tree />}
       {current === "topic" && <OneTopic />}
+      {current === "why" && <WhyNot />}
       {current === "who" && <WhoMay />}
     </>
   );

@@ -170,6 +170,7 @@ export const texts = inLanguage("clients", {
     } as Record<string, string>,
   },
   subscriptions: {
+    whyNot: "Why does a topic not arrive?",
     none: "This client has no subscriptions.",
     noneText: "You can subscribe the client here. The client is not notified; it starts to receive messages.",
     topic: "Topic filter",

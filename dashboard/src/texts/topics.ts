@@ -1,7 +1,7 @@
 import { inLanguage } from "../language";
 
 export const texts = inLanguage("topics", {
-  tabs: { label: "Topics", tree: "Topic tree", topic: "Topic lookup", who: "Access check" },
+  tabs: { label: "Topics", tree: "Topic tree", topic: "Topic lookup", why: "Delivery check", who: "Access check" },
   tree: {
     root: "All topics",
     path: "Current level",
@@ -36,6 +36,30 @@ export const texts = inLanguage("topics", {
     retained: "Retained message",
     may: "Check access",
     empty: "Enter a topic name.",
+  },
+  why: {
+    about: "Shows why a client does or does not receive the messages of a topic. Nothing is sent or changed.",
+    ask: "Check delivery",
+    fields: { clientid: "Client ID", topic: "Topic name", qos: "QoS of the message", publisher: "Publisher", publisherAbout: "The client ID of the publisher, for No Local." },
+    outcomes: { received: "Receives the messages", waits: "Receives the messages later", shared: "Receives some of the messages", not_received: "Does not receive the messages" },
+    checks: "Checks, in the order of a message",
+    columns: { check: "Check", result: "Result", text: "Explanation", setting: "Setting or rule", last: "Last time", count: "Count", reason: "Reason" },
+    names: {
+      topic: "Topic",
+      session: "Session",
+      subscription: "Subscription",
+      access: "Access",
+      no_local: "No Local",
+      shared_group: "Shared group",
+      qos: "QoS",
+      connection: "Connection",
+      inflight: "In flight",
+      queue: "Queue",
+      retained: "Retained message",
+    } as Record<string, string>,
+    results: { pass: "OK", fail: "stops here", wait: "waits", note: "note" },
+    events: "Recent refusals and drops about this topic",
+    open: "Does a client receive it?",
   },
   who: {
     about: "Shows which rule decides. The check runs the same code as a packet does, but nothing is sent, counted or cached.",

@@ -129,6 +129,7 @@ EXAMPLES: dict[str, list[str]] = {
     "trace stop <Type> <Value>": ["client", "c"],
     "top list <List> [--limit <N>]": ["topics"],
     "explain client <ClientId>": ["c"],
+    "explain delivery <ClientId> <Topic>": ["c", "t/1"],
     "explain topic <Topic>": ["t/1"],
     "publish <Topic> <Payload> [--qos <QoS>] [--retain] [--clientid <As>]": ["t/1", "x"],
     "watch <Filter> [--qos <QoS>] [--payload <Form>] [--count <N>]": ["t/#", "--count", "1"],

@@ -30,7 +30,12 @@ export function Subscriptions(props: {
       label={texts.tabs.subscriptions}
       rows={data}
       rowKey={(one) => one.topic}
-      tools={<Change onClick={props.onSubscribe}>{texts.subscriptions.subscribe}</Change>}
+      tools={
+        <>
+          <Change onClick={props.onSubscribe}>{texts.subscriptions.subscribe}</Change>
+          <a href={link(["topics", "why"], { clientid: props.id })}>{texts.subscriptions.whyNot}</a>
+        </>
+      }
       columns={[
         {
           key: "topic",

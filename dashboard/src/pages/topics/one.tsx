@@ -44,6 +44,7 @@ export function OneTopic() {
           actions={
             <>
               <a href={link(["retained"], { topic })}>{texts.topic.retained}</a>
+              <a href={link(["topics", "why"], { topic })}>{texts.why.open}</a>
               <a href={link(["topics", "who"], { topic })}>{texts.topic.may}</a>
             </>
           }

@@ -167,6 +167,7 @@ export const texts: typeof English = {
     },
   },
   subscriptions: {
+    whyNot: "为什么收不到某个主题？",
     none: "该客户端没有订阅。",
     noneText: "可以在此为客户端添加订阅。客户端不会收到通知，但会开始接收消息。",
     topic: "主题过滤器",

@@ -1,7 +1,7 @@
 import type { texts as English } from "../topics";
 
 export const texts: typeof English = {
-  tabs: { label: "主题", tree: "主题树", topic: "主题查询", who: "权限检查" },
+  tabs: { label: "主题", tree: "主题树", topic: "主题查询", why: "投递检查", who: "权限检查" },
   tree: {
     root: "所有主题",
     path: "当前层级",
@@ -36,6 +36,30 @@ export const texts: typeof English = {
     retained: "保留消息",
     may: "权限检查",
     empty: "请输入主题名。",
+  },
+  why: {
+    about: "检查客户端为什么能收到或收不到某个主题的消息。不会发送或更改任何内容。",
+    ask: "检查投递",
+    fields: { clientid: "客户端 ID", topic: "主题名", qos: "消息的 QoS", publisher: "发布者", publisherAbout: "发布者的客户端 ID，用于 No Local。" },
+    outcomes: { received: "能收到消息", waits: "稍后收到消息", shared: "收到部分消息", not_received: "收不到消息" },
+    checks: "检查步骤（按消息处理顺序）",
+    columns: { check: "检查项", result: "结果", text: "说明", setting: "配置项或规则", last: "最近一次", count: "次数", reason: "原因" },
+    names: {
+      topic: "主题",
+      session: "会话",
+      subscription: "订阅",
+      access: "访问权限",
+      no_local: "No Local（不接收自己的消息）",
+      shared_group: "共享订阅组",
+      qos: "QoS",
+      connection: "连接",
+      inflight: "飞行窗口",
+      queue: "消息队列",
+      retained: "保留消息",
+    },
+    results: { pass: "通过", fail: "在此终止", wait: "等待", note: "提示" },
+    events: "与此主题有关的最近拒绝与丢弃",
+    open: "某个客户端能收到吗？",
   },
   who: {
     about: "显示起决定作用的规则。检查与处理报文使用相同的代码，但不发送、不计数、不缓存。",
