@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from taipan.broker.channel import undecided
-from taipan.broker.cluster.shared import retained
+from taipan.broker.cluster.shared import retained, settling
 from taipan.broker.cluster.shared.bucket_life import RECORD
 from taipan.broker.cluster.shared.retained import BUCKET
 from taipan.broker.cluster.wire import thing_key
@@ -116,7 +116,8 @@ async def test_a_clear_wins_though_nats_has_its_message_late_and_its_clock_is_ea
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The other node reports what it has written, so that no date decides, however slow the machine is."""
-    monkeypatch.setattr(retained, "SETTLE_TIMEOUT", 12.0)
+    for module in (retained, settling):
+        monkeypatch.setattr(module, "SETTLE_TIMEOUT", 12.0)
     monkeypatch.setattr(retained, "PROMPT", 0.5)
     found = [kind for kind in kinds() if kind.qos == 1 and not kind.expires and kind.clear_qos]
     async with cluster_nodes(2, level="disk", cluster={"strict_subscribe": True}) as cluster:

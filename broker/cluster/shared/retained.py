@@ -12,13 +12,13 @@ The acknowledgement waits until the order is decided.
 import asyncio
 import heapq
 import logging
-from collections import deque
-from typing import Final, NamedTuple
+from collections.abc import Iterator
+from typing import Final
 
 import msgspec
 
 from ...config import ZoneSettings
-from ...core.cluster import ELECTION, RUNNING, CallFailed, NodeUnreachable
+from ...core.cluster import ELECTION, CallFailed
 from ...mqtt.message import Message
 from ...mqtt.properties import memory_size
 from ...persistence.log import records
@@ -28,28 +28,15 @@ from ...store.restored import restored_client, restored_message
 from ..calls import Calls
 from ..context import ClusterContext
 from ..members.members import Members
-from ..nats.interface import (
-    MAX_PAYLOAD,
-    NEVER_THERE,
-    BucketEntry,
-    NoAnswer,
-    TooLarge,
-    Unavailable,
-    Unknown,
-    Watch,
-    WrongRevision,
-    fits,
-)
-from ..tasks import Tasks
+from ..nats.interface import NEVER_THERE, BucketEntry, NoAnswer, TooLarge, Unavailable, Unknown, WrongRevision, fits
 from ..wire import MALFORMED, thing_key, valid_body, valid_time
-from .bucket_life import AGAIN, NEVER, RECORD, BucketLife, BucketRecord, Version, each_of
+from .bucket_life import AGAIN, NEVER, RECORD, BucketRecord, Version, each_of
+from .settling import NOBODY, SETTLE_TIMEOUT, Settling
+from .shared_map import AT_ONCE, KnownValue, SharedChange, SharedMap
 
 logger = logging.getLogger(__name__)
 
 BUCKET: Final = "retained"
-SETTLE: Final = "retained.settle"
-SETTLE_TIMEOUT: Final = 2.0
-"""Seconds that other nodes have to write the messages that a clear follows."""
 PROMPT: Final = 1.0
 """Seconds within which a clear is regarded as later than anything in the bucket, and within which the question to the
 other nodes is regarded as asked at the time of the clear."""
@@ -57,8 +44,6 @@ SWEEP: Final = 1.0
 TOO_LARGE: Final = "retained_too_large"
 _BESIDE: Final = 2048
 """Bytes for a message besides topic, payload, properties and names; always enough."""
-_AT_ONCE: Final = 64
-"""The limit of writes that are under way."""
 _PER_SWEEP: Final = 1000
 _SUPERSEDED: Final = 1000
 """The number of messages with a Message Expiry Interval that are remembered after others have replaced them."""
@@ -85,17 +70,6 @@ class Deletion(msgspec.Struct, array_like=True, frozen=True):
     settled: tuple[str, ...] = ()
 
 
-class Settled(NamedTuple):
-    """What other nodes answered about a topic. ``nodes``: for each node that had written all its changes, the revision
-    that the bucket had then; ``None``: it did not report one. ``complete``: all other nodes have answered."""
-
-    nodes: dict[str, int | None]
-    complete: bool
-
-
-NOBODY: Final = Settled({}, True)
-
-
 class Unwritten(msgspec.Struct, array_like=True, frozen=True):
     """A row for a topic with a change that the bucket may not have yet. ``base``: how far this node had read (bucket
     and revision). ``at``: the date of the change."""
@@ -105,18 +79,18 @@ class Unwritten(msgspec.Struct, array_like=True, frozen=True):
     at: float
 
 
-class _Change:
+class _Change(SharedChange):
     """A topic whose retained message was changed here. ``base``: how far this node had read at the time of the change.
     ``at``: its date; 0: the message has expired, and ``expired`` is the date of the message. ``count`` grows with each
-    change. ``late``: an attempt to write the change has failed. ``told``: what the watch has reported in the meantime.
-    ``restored``: the change is from before this node's start; the node may have forgotten that it was written, and
-    later changes. ``since``: time of the last change, by the loop's clock. ``waiting``: futures that are done when the
-    bucket has the change of that ``count``, or a later one."""
+    change. ``late``: an attempt to write the change has failed. ``restored``: the change is from before this node's
+    start; the node may have forgotten that it was written, and later changes. ``since``: time of the last change, by
+    the loop's clock. ``waiting``: futures that are done when the bucket has the change of that ``count``, or a later
+    one."""
 
-    __slots__ = ("at", "base", "count", "expired", "late", "name", "restored", "since", "told", "topic", "waiting")
+    __slots__ = ("at", "base", "count", "expired", "late", "restored", "since", "topic", "waiting")
 
     def __init__(self, name: str, topic: str, base: int, at: float) -> None:
-        self.name = name
+        super().__init__(name)
         self.topic = topic
         self.base = base
         self.at = at
@@ -124,7 +98,6 @@ class _Change:
         self.count = 0
         self.late = False
         self.restored = False
-        self.told: BucketEntry | None = None
         self.since = 0.0
         self.waiting: list[tuple[int, asyncio.Future[None]]] = []
 
@@ -141,58 +114,35 @@ class _Change:
                 future.set_result(None)
 
 
-class _Known:
+class _Known(KnownValue):
     """The value of a topic in the bucket."""
 
-    __slots__ = ("revision", "topic")
+    __slots__ = ("topic",)
 
     def __init__(self, topic: str, revision: int) -> None:
+        super().__init__(revision)
         self.topic = topic
-        self.revision = revision
 
 
-class ClusterRetained:
-    """``core.cluster.RetainedChanges`` of a node of a cluster.
-
-    ``write_timeout``: seconds for a write. ``generation``: how many buckets there were, the present one included.
-    """
+class ClusterRetained(SharedMap[_Change, _Known, str, tuple[str, RetainedValue]]):
+    """``core.cluster.RetainedChanges`` of a node of a cluster. A value of this node is a topic, one of the bucket the
+    node that wrote it, and the message."""
 
     def __init__(self, context: ClusterContext, membership: Members, calls: Calls) -> None:
-        self._context = context
-        self._peers = membership.peers
-        self._calls = calls
-        self._nats = context.nats
-        self._wire = context.wire
+        super().__init__(context, BUCKET, TOO_LARGE)
         self._broker = context.broker
         self._clock = context.clock
         self._values = context.wire.reader(RetainedValue)
         self._deletion = context.wire.reader(Deletion)
-        self._life = BucketLife(context, BUCKET, "retained_joined")
         self._rows = context.tables.open("retained_unwritten", Unwritten)
         zones = context.node_settings.listener_zones
         self._zone = zones[0] if zones else ZoneSettings()
-        self.write_timeout = 5.0
-        self.generation = 0
-        self._watch: Watch | None = None
-        self._last = 0
-        self._ready = asyncio.Event()
-        self._seen: dict[str, BucketEntry] = {}
-        self._known: dict[str, _Known] = {}
         # Deletions by this node that the watch has not reported yet.
         self._deleted: dict[str, int] = {}
-        self._changes: dict[str, _Change] = {}
-        self._queue: deque[_Change] = deque()
-        self._workers = 0
         # (when, key, revision, date): messages that will have expired by then
         self._expiring: list[tuple[float, str, int, float]] = []
-        self._tasks = Tasks()
-        self._joining: asyncio.Task[None] | None = None
-        # Keys of topics that other nodes are asked about together, and their answer.
-        self._asked: list[str] = []
-        self._asking: asyncio.Task[dict[str, Settled]] | None = None
         self._alone_since: float | None = None
-        calls.serve(SETTLE, self._settle)
-        context.nats.on_lost.append(self._on_lost)
+        self._settling = Settling(membership, calls, self._tasks, self._written)
         context.broker.retaining.changes = self
 
     # ------------------------------------------------------------- start, stop
@@ -206,26 +156,19 @@ class ClusterRetained:
             joined = self._life.joined
             if joined is None or joined.id != row.bucket:
                 change.base = 0
-        self._last = 0
-        self._watch = self._nats.watch(BUCKET, self._on_entry, self._on_current)
+        self._follow()
         self._tasks.run(self._sweep())
 
     def stop(self) -> None:
         """Stop following the bucket. Retained messages stay."""
         self._broker.retaining.changes = None
-        if self._watch is not None:
-            self._watch.stop()
-            self._watch = None
         if self.joined:
             self._life.reached(self._last)
-        self._tasks.cancel()
-        self._asking = None
-        self._asked = []
-        self._begin_anew()
+        self._unfollow()
+        self._settling.stop()
         for change in self._changes.values():
             change.decided(change.count)
         self._changes.clear()
-        self._queue.clear()
 
     async def flush(self, timeout: float) -> None:
         """Wait until the bucket has all changes of this node, if it can be reached."""
@@ -241,22 +184,9 @@ class ClusterRetained:
             self._rows.remove(topic)
 
     @property
-    def joined(self) -> bool:
-        """Whether this node has the retained messages of the cluster, and follows the bucket."""
-        return self._ready.is_set()
-
-    @property
     def pending(self) -> int:
         """The number of topics with changes that the bucket does not have yet."""
         return len(self._changes)
-
-    async def wait_until_joined(self, timeout: float) -> bool:
-        try:
-            async with asyncio.timeout(timeout):
-                await self._ready.wait()
-        except TimeoutError:
-            return False
-        return True
 
     # ---------------------------------------------------- changes of this node
 
@@ -312,19 +242,9 @@ class ClusterRetained:
         change = self._changes.get(name)
         if change is None:
             change = self._changes[name] = _Change(name, topic, base, at)
-            self._queue.append(change)
-            if self._workers < _AT_ONCE:
-                self._workers += 1
-                self._tasks.run(self._work())
+            self._begin(change)
         change.count += 1
         return change
-
-    async def _work(self) -> None:
-        try:
-            while self._queue:
-                await self._write(self._queue.popleft())
-        finally:
-            self._workers -= 1
 
     async def _write(self, change: _Change) -> None:
         """Write a change until the bucket has it, or a newer one."""
@@ -365,7 +285,7 @@ class ClusterRetained:
         if clear:
             # After a failed attempt or a restart, other nodes may have changed the topic since the clear.
             decisive = not change.late and not change.restored and self._is_prompt(change)
-            settled = await self._settle_elsewhere(change.name)
+            settled = await self._settling.elsewhere(change.name)
         known = self._known.get(change.name)
         entry: BucketEntry | None = None
         base = NEVER_THERE if known is None else known.revision
@@ -410,10 +330,6 @@ class ClusterRetained:
             await asyncio.sleep(AGAIN)
             return None
 
-    def _refuse_too_large(self) -> None:
-        """Log that only this node keeps the message."""
-        self._wire.refusals.add(TOO_LARGE, self._context.node, MAX_PAYLOAD)
-
     def _dated(self, entry: BucketEntry) -> tuple[float, str]:
         """Return the date of a value, and the node that wrote it. A deletion by other means has neither."""
         if entry.value is None:
@@ -445,44 +361,8 @@ class ClusterRetained:
                 return False
         return there > (change.at, node)
 
-    async def _settle_elsewhere(self, name: str) -> Settled:
-        """Wait until the other nodes have written their changes of a topic."""
-        self._asked.append(name)
-        asking = self._asking
-        if asking is None:
-            asking = self._asking = self._tasks.run(self._ask_others())
-        return (await asyncio.shield(asking))[name]
-
-    async def _ask_others(self) -> dict[str, Settled]:
-        await asyncio.sleep(0)  # all clears of this iteration together
-        self._asking = None
-        names, self._asked = self._asked, []
-        question = msgspec.msgpack.encode(names)
-        peers = list(self._peers.values())
-        running = [peer.name for peer in peers if peer.status == RUNNING]
-        answers = await asyncio.gather(*(self._ask(node, question, len(names)) for node in running))
-        found = [(node, answer) for node, answer in zip(running, answers, strict=True) if answer is not None]
-        complete = len(found) == len(peers)
-        return {
-            name: Settled({node: answer[number] for node, answer in found}, complete)
-            for number, name in enumerate(names)
-        }
-
-    async def _ask(self, node: str, question: bytes, count: int) -> list[int] | list[None] | None:
-        """Ask a node, and return the revision for each of ``count`` topics; ``None``: it has not answered, or could
-        not."""
-        try:
-            answer = await self._calls.call(node, SETTLE, question, SETTLE_TIMEOUT)
-            revisions = self._calls.decoded(node, answer, list[int]) if answer else []
-        except (NodeUnreachable, CallFailed) as error:
-            logger.debug("cluster_retained_not_settled node=%s error=%s", node, error)
-            return None
-        return revisions if len(revisions) == count else [None] * count  # a node of an earlier version reports none
-
-    async def _settle(self, node: str, argument: bytes) -> bytes:
-        """Write this node's changes of topics that another node is about to clear. Return for each topic the revision
-        up to which the bucket has them: any later change of this node gets a greater one."""
-        names = self._calls.decoded(node, argument, list[str])
+    async def _written(self, names: list[str]) -> list[int]:
+        """See ``Settling``: write this node's changes of topics that another node is about to clear."""
         if self._watch is None:
             raise CallFailed("it has not started yet")
         waiting: list[asyncio.Future[None]] = []
@@ -495,9 +375,9 @@ class ClusterRetained:
             _, late = await asyncio.wait(waiting, timeout=SETTLE_TIMEOUT)
             if late:
                 raise CallFailed("it cannot be written now")
-        return msgspec.msgpack.encode([self._reached(name) for name in names])
+        return [self._known_until(name) for name in names]
 
-    def _reached(self, name: str) -> int:
+    def _known_until(self, name: str) -> int:
         """Return the revision up to which this node knows a topic in the bucket, at least."""
         known = self._known.get(name)
         return max(self._last, 0 if known is None else known.revision, self._deleted.get(name, 0))
@@ -539,47 +419,19 @@ class ClusterRetained:
     # ------------------------------------------------------- changes of others
 
     def _on_entry(self, entry: BucketEntry) -> None:
-        self._last = entry.revision
         if self._deleted.get(entry.key, entry.revision + 1) <= entry.revision:
             del self._deleted[entry.key]
+        super()._on_entry(entry)
+
+    def _leave_bucket(self) -> None:
+        logger.warning("cluster_retained_lost detail=%s", "the bucket is read again, and filled if it is new")
         if self.joined:
-            self._told(entry)
-        else:
-            self._seen[entry.key] = entry
-
-    def _on_current(self) -> None:
-        if not self.joined and self._joining is None:
-            self._joining = self._tasks.run(self._join())
-
-    def _on_lost(self, bucket: str) -> None:
-        if bucket == BUCKET and self._watch is not None:
-            logger.warning("cluster_retained_lost detail=%s", "the bucket is read again, and filled if it is new")
-            if self.joined:
-                self._life.reached(self._last)
-            self._begin_anew()
+            self._life.reached(self._last)
 
     def _begin_anew(self) -> None:
-        self._ready.clear()
-        self._last = 0
-        self._seen = {}
-        self._known = {}
+        super()._begin_anew()
         self._deleted = {}
         self._expiring = []
-        if self._joining is not None:
-            self._joining.cancel()
-            self._joining = None
-
-    def _told(self, entry: BucketEntry) -> None:
-        if entry.key == RECORD:
-            return
-        known = self._known.get(entry.key)
-        if known is not None and entry.revision <= known.revision:
-            return
-        change = self._changes.get(entry.key)
-        if change is None:
-            self._apply(entry)
-        elif change.told is None or change.told.revision < entry.revision:
-            change.told = entry
 
     def _apply(self, entry: BucketEntry) -> None:
         if entry.value is None:
@@ -664,116 +516,78 @@ class ClusterRetained:
 
     # -------------------------------------------------------------------- join
 
-    async def _join(self) -> None:
-        try:
-            joined = self._life.joined
-            record = await self._life.find()
-            replaced = False
-            if joined is not None and joined.id == record.id:
-                pass
-            elif joined is not None:
-                reached = (joined.generation, joined.reached)
-                await self._fill(record, reached)
-                await self._life.filled(reached)
-            elif record.by == self._wire.uid or not self._has_any():
-                await self._fill(record, None)
-            else:
-                replaced = True
-            self._mirror(record, joined is None, replaced)
-        finally:
-            if self._joining is asyncio.current_task():
-                self._joining = None
+    def _reached(self) -> Version:
+        joined = self._life.joined
+        return NEVER if joined is None else (joined.generation, joined.reached)
 
-    def _has_any(self) -> bool:
-        return any(entry.value is not None and entry.key != RECORD for entry in self._seen.values())
+    async def _fill(self, record: BucketRecord, lost: bool) -> None:
+        topics = [topic for _, topic in self._own()]
+        reached = self._reached() if lost else None
+        logger.info("cluster_retained_filled messages=%s lost=%s", len(topics), lost)
+        await each_of(topics, lambda topic: self._offer_message(record, topic, reached), AT_ONCE)
 
-    async def _fill(self, record: BucketRecord, reached: Version | None) -> None:
-        """Write missing messages to the bucket. ``reached``: how far this node had read the bucket that was lost."""
-        topics = [topic for topic in self._broker.retained.topics() if not topic.startswith("$SYS")]
-        logger.info("cluster_retained_filled messages=%s lost=%s", len(topics), reached is not None)
-        await each_of(topics, lambda topic: self._offer(record, topic, reached), _AT_ONCE)
-
-    async def _offer(self, record: BucketRecord, topic: str, reached: Version | None) -> None:
+    async def _offer_message(self, record: BucketRecord, topic: str, reached: Version | None) -> None:
         name = thing_key(topic)
-        if name in self._changes:
-            return
-        entry = self._seen.get(name)
-        while True:
+
+        def offered(entry: BucketEntry | None) -> tuple[bytes, int] | None:
             message = self._broker.retained.get(topic)
             if message is None or self._broker.retained.expired(message, self._clock.now()):
-                return
+                return None
             read = None if entry is None else self._read(entry)
             base = 0
             if read is not None:
                 assert entry is not None
                 if reached is None or read[1].version is None or read[1].version >= reached:
-                    return
+                    return None
                 base = entry.revision
             elif entry is not None and entry.value is None and reached is not None:
-                return
+                return None
             elif reached is not None and reached < record.filled:
-                return  # a node that knew more has cleared it
-            data = self._encoded(message, reached or NEVER)
-            try:
-                revision = await self._nats.write(BUCKET, name, data, base, self._context.nonce(), self.write_timeout)
-            except (WrongRevision, Unknown, Unavailable):
-                entry = await self._life.read_again(name)
-                continue
-            except TooLarge:
-                self._refuse_too_large()
-                return
-            known = self._seen.get(name)
-            if known is None or known.revision < revision:
-                self._seen[name] = BucketEntry(name, data, revision)
-            return
+                return None  # a node that knew more has cleared it
+            return self._encoded(message, reached or NEVER), base
 
-    def _mirror(self, record: BucketRecord, first: bool, replaced: bool) -> None:
-        """Make this node's messages those of the bucket, plus those that are too large for it. ``replaced``: delete the
-        latter, too, because the node was not in this cluster."""
-        broker = self._broker
-        self.generation = record.generation
-        seen, self._seen = self._seen, {}
-        own = {topic for topic in broker.retained.topics() if not topic.startswith("$SYS")}
-        unreadable: set[str] = set()
+        if name not in self._changes:
+            await self._offer(name, offered)
+
+    def _own(self) -> Iterator[tuple[str, str]]:
+        topics = list(self._broker.retained.topics())
+        return ((thing_key(topic), topic) for topic in topics if not topic.startswith("$SYS"))
+
+    def _fits(self, own: str) -> bool:
+        message = self._broker.retained.get(own)
+        return message is None or fits(self._encoded(message, None), self._nats.max_payload)
+
+    def _begin_mirror(self, record: BucketRecord) -> None:
         before = self._life.joined
         for change in self._changes.values():
             change.late = True  # changes of the meantime are read first
             if before is None or before.id != record.id:
                 change.base, change.told = 0, None  # these are of another bucket
-        self._ready.set()
-        for entry in sorted(seen.values(), key=lambda entry: entry.revision):
-            read = self._read(entry)
-            if read is None:
-                if entry.value is not None and entry.key != RECORD:
-                    unreadable.add(entry.key)
-                continue
-            body = read[1].body
-            own.discard(body.topic)
-            there = broker.retained.get(body.topic)
-            if entry.key in self._changes or (there is not None and _same(there, body)):
-                self._known[entry.key] = _Known(body.topic, entry.revision)
-                if there is not None:
-                    self._will_expire(entry.key, there, entry.revision, _LATER)
-                continue
-            try:
-                self._apply(entry)
-            except Exception:  # a fault with one topic must not affect the others
-                logger.exception("cluster_retained_not_taken topic=%s", body.topic)
-        gone = 0
-        for topic in own:
-            name = thing_key(topic)
-            if name in self._changes or name in unreadable:
-                continue
-            message = broker.retained.get(topic)
-            if replaced or message is None or fits(self._encoded(message, None), self._nats.max_payload):
-                gone += 1
-                broker.retaining.take(Message(topic, b"", retain=True))
+
+    def _mirror_entry(
+        self, record: BucketRecord, entry: BucketEntry, read: tuple[str, RetainedValue], own: str | None
+    ) -> None:
+        body = read[1].body
+        there = self._broker.retained.get(body.topic)
+        if entry.key in self._changes or (there is not None and _same(there, body)):
+            self._known[entry.key] = _Known(body.topic, entry.revision)
+            if there is not None:
+                self._will_expire(entry.key, there, entry.revision, _LATER)
+            return
+        try:
+            self._apply(entry)
+        except Exception:  # a fault with one topic must not affect the others
+            logger.exception("cluster_retained_not_taken topic=%s", body.topic)
+
+    def _delete_own(self, record: BucketRecord, own: str) -> None:
+        self._broker.retaining.take(Message(own, b"", retain=True))
+
+    def _end_mirror(self, first: bool, gone: int) -> None:
         if first and gone:
             logger.warning(
                 "cluster_retained_replaced count=%s detail=%s", gone, "the cluster did not have what this node had"
             )
-        self._life.join(record, self._last)
-        logger.info("cluster_retained_joined messages=%s generation=%s", len(self._known), record.generation)
+        logger.info("cluster_retained_joined messages=%s generation=%s", len(self._known), self.generation)
 
 
 def _same(message: Message, body: records.StoredBody) -> bool:

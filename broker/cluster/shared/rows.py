@@ -8,28 +8,18 @@ its own tables, so that no login and no access decision waits for the network.
 import asyncio
 import logging
 import weakref
-from collections import deque
+from collections.abc import Iterator
 from contextvars import ContextVar
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from ...persistence.tables import NotAgreed
 from ..context import ClusterContext
-from ..nats.interface import (
-    MAX_PAYLOAD,
-    BucketEntry,
-    NoAnswer,
-    TooLarge,
-    Unavailable,
-    Unknown,
-    Watch,
-    WrongRevision,
-    fits,
-)
-from ..tasks import Tasks
+from ..nats.interface import BucketEntry, NoAnswer, TooLarge, Unavailable, Unknown, WrongRevision, fits
 from ..wire import MALFORMED, OVERHEAD, thing_key
-from .bucket_life import AGAIN, NEVER, RECORD, BucketLife, BucketRecord, Version, each_of
+from .bucket_life import AGAIN, NEVER, RECORD, BucketRecord, Version, each_of
+from .shared_map import AT_ONCE, KnownValue, SharedChange, SharedMap
 
 logger = logging.getLogger(__name__)
 
@@ -43,8 +33,6 @@ NOT_TAKEN: Final = "the row is larger than max_payload of NATS: nothing was chan
 UNSURE: Final = "the change applies on this node, but the cluster has not confirmed it yet; it may still be undone"
 
 _MIB: Final = 1_048_576
-_AT_ONCE: Final = 32
-"""The limit of writes that are under way."""
 _PROBE: Final = 2.0
 _MAX_WAIT: Final = 10.0
 _MAX_GONE: Final = 10_000
@@ -96,20 +84,19 @@ class _Operation:
 _operation: ContextVar[_Operation | None] = ContextVar("_operation", default=None)
 
 
-class _Change:
+class _Change(SharedChange):
     """A row that was changed here. ``before``: the value that the cluster had. ``version`` grows with each change of
-    the row. ``told``: what the watch has reported of it in the meantime."""
+    the row."""
 
-    __slots__ = ("before", "key", "name", "operations", "table", "told", "value", "version")
+    __slots__ = ("before", "key", "operations", "table", "value", "version")
 
     def __init__(self, name: str, table: str, key: str, before: bytes | None) -> None:
-        self.name = name
+        super().__init__(name)
         self.table = table
         self.key = key
         self.before = before
         self.value: bytes | None = None
         self.version = 0
-        self.told: BucketEntry | None = None
         self.operations: list[_Operation] = []
 
     def end(self, failure: str) -> None:
@@ -119,49 +106,37 @@ class _Change:
             operation.done(failure)
 
 
-class _Known:
+class _Known(KnownValue):
     """A row in the bucket."""
 
-    __slots__ = ("key", "revision", "table")
+    __slots__ = ("key", "table")
 
     def __init__(self, table: str, key: str, revision: int) -> None:
+        super().__init__(revision)
         self.table = table
         self.key = key
-        self.revision = revision
 
 
-class Rows:
-    """``taipan.broker.persistence.tables.SharedRows`` of a node of a cluster.
+class _Row(NamedTuple):
+    """A row of this node."""
 
-    ``joined``: this node has the rows of the cluster, and follows them. ``write_timeout``: seconds for a write.
-    ``generation``: how many buckets there were, the present one included.
-    """
+    table: str
+    key: str
+    value: bytes
+
+
+class Rows(SharedMap[_Change, _Known, _Row, RowValue]):
+    """``taipan.broker.persistence.tables.SharedRows`` of a node of a cluster."""
 
     def __init__(self, context: ClusterContext) -> None:
-        self._nats = context.nats
-        self._wire = context.wire
+        super().__init__(context, BUCKET, TOO_LARGE)
         self._tables = tables = context.tables
-        self._nonce = context.nonce
         self._values = context.wire.reader(RowValue)
-        self._life = BucketLife(context, BUCKET, "rows_joined")
         self._versions = tables.open("row_versions", RowVersion)
         # The tombstones among these, the oldest first.
         self._gone: dict[str, None] = {}
-        self._watch: Watch | None = None
-        self._last = 0
-        self.generation = 0
-        self._ready = asyncio.Event()
-        self._seen: dict[str, BucketEntry] = {}
-        self._known: dict[str, _Known] = {}
-        self._changes: dict[str, _Change] = {}
         self._turn: list[_Change] = []
-        self._queue: deque[_Change] = deque()
-        self._workers = 0
-        self._tasks = Tasks()
-        self._joining: asyncio.Task[None] | None = None
-        self.write_timeout = 5.0
         tables.shared_rows = self
-        context.nats.on_lost.append(self._on_lost)
 
     # ------------------------------------------------------------- start, stop
 
@@ -169,35 +144,16 @@ class Rows:
         """Read the rows of the cluster, and follow them."""
         self._gone = {name: None for name, each in self._versions.items() if each.gone}
         self._tables.shared_rows = self
-        self._last = 0
-        self._watch = self._nats.watch(BUCKET, self._on_entry, self._on_current)
+        self._follow()
         self._tasks.run(self._probe())
-
-    async def wait_until_joined(self, timeout: float) -> bool:
-        """Return whether this node has the rows of the cluster before the timeout."""
-        try:
-            async with asyncio.timeout(timeout):
-                await self._ready.wait()
-        except TimeoutError:
-            return False
-        return True
 
     def stop(self) -> None:
         """Stop following the bucket. Rows stay as they are, and are this node's own until ``start``."""
         self._tables.shared_rows = None
-        if self._watch is not None:
-            self._watch.stop()
-            self._watch = None
-        self._tasks.cancel()
-        self._begin_anew()
+        self._unfollow()
         for change in self._changes.values():
             change.end(UNSURE)
         self._changes.clear()
-        self._queue.clear()
-
-    @property
-    def joined(self) -> bool:
-        return self._ready.is_set()
 
     @property
     def revision(self) -> int:
@@ -272,18 +228,8 @@ class Rows:
         """Write the changes of one loop iteration: new rows are written before the rows that they replace are
         deleted."""
         turn, self._turn = self._turn, []
-        self._queue.extend([change for change in turn if change.value is not None])
-        self._queue.extend([change for change in turn if change.value is None])
-        while self._workers < min(_AT_ONCE, len(self._queue)):
-            self._workers += 1
-            self._tasks.run(self._work())
-
-    async def _work(self) -> None:
-        try:
-            while self._queue:
-                await self._write(self._queue.popleft())
-        finally:
-            self._workers -= 1
+        for change in [each for each in turn if each.value is not None] + [each for each in turn if each.value is None]:
+            self._begin(change)
 
     async def _write(self, change: _Change) -> None:
         """Write a change until the bucket has it or another one, or, if an operation waits for it, until the bucket
@@ -293,7 +239,7 @@ class Rows:
                 if not await self.wait_until_joined(_MAX_WAIT / 2) and change.operations:
                     self._undo(change)
                     return
-            value, version, nonce = change.value, change.version, self._nonce()
+            value, version, nonce = change.value, change.version, self._context.nonce()
             known = self._known.get(change.name)
             if value is not None or known is not None:
                 base = known.revision if known is not None else 0
@@ -372,9 +318,6 @@ class Rows:
             self._known[name] = _Known(table, key, revision)
         self._date(table, key, value is None, (self.generation, revision))
 
-    def _refuse_too_large(self) -> None:
-        self._wire.refusals.add(TOO_LARGE, self._wire.node, MAX_PAYLOAD)
-
     def _undo(self, change: _Change, failure: str = NOT_THERE) -> None:
         """Restore the row here, because the change was certainly not written."""
         del self._changes[change.name]
@@ -389,44 +332,8 @@ class Rows:
 
     # ------------------------------------------------------- changes of others
 
-    def _on_entry(self, entry: BucketEntry) -> None:
-        self._last = entry.revision
-        if self.joined:
-            self._told(entry)
-        else:
-            self._seen[entry.key] = entry
-
-    def _on_current(self) -> None:
-        if not self.joined and self._joining is None:
-            self._joining = self._tasks.run(self._join())
-
-    def _on_lost(self, bucket: str) -> None:
-        if bucket == BUCKET and self._watch is not None:
-            logger.warning("cluster_rows_lost detail=%s", "the bucket is read again, and filled if it is new")
-            self._begin_anew()
-
-    def _begin_anew(self) -> None:
-        """Forget everything that was read, because that bucket no longer exists."""
-        self._ready.clear()
-        self._last = 0
-        self._seen = {}
-        self._known = {}
-        if self._joining is not None:
-            self._joining.cancel()
-            self._joining = None
-
-    def _told(self, entry: BucketEntry) -> None:
-        if entry.key == RECORD:
-            self._record_told(entry)
-            return
-        known = self._known.get(entry.key)
-        if known is not None and entry.revision <= known.revision:
-            return
-        change = self._changes.get(entry.key)
-        if change is None:
-            self._apply(entry)
-        elif change.told is None or change.told.revision < entry.revision:
-            change.told = entry
+    def _leave_bucket(self) -> None:
+        logger.warning("cluster_rows_lost detail=%s", "the bucket is read again, and filled if it is new")
 
     def _record_told(self, entry: BucketEntry) -> None:
         joined, record = self._life.joined, self._life.decode(entry.value)
@@ -493,38 +400,13 @@ class Rows:
             except (Unavailable, NoAnswer):
                 continue  # ``Nats.quorum`` reports it from now on
 
-    async def _join(self) -> None:
-        """Take the rows of the bucket, or write this node's rows to it if it is new."""
-        try:
-            joined = self._life.joined
-            if joined is None:  # the known versions are of another cluster
-                self._forget_versions()
-            record = await self._life.find()
-            replaced = False
-            if joined is not None and joined.id == record.id:
-                pass
-            elif joined is not None:
-                await self._fill(record, lost=True)
-                await self._life.filled(self._reached())
-            elif record.by == self._wire.uid or not self._has_rows():
-                await self._fill(record, lost=False)
-            else:
-                await self._export()
-                replaced = True
-            self._mirror(record, replaced)
-        finally:
-            if self._joining is asyncio.current_task():
-                self._joining = None
-
-    def _has_rows(self) -> bool:
-        return any(entry.value is not None and entry.key != RECORD for entry in self._seen.values())
+    def _join_first(self) -> None:
+        self._forget_versions()
 
     def _reached(self) -> Version:
         return max((each.version for each in self._versions.values()), default=NEVER)
 
     async def _fill(self, record: BucketRecord, lost: bool) -> None:
-        """Write missing rows to the bucket. ``lost``: there was an earlier bucket, of which other nodes may have read
-        more or less."""
         own = [(table, key, value, self._version_of(table, key)) for table, key, value in self._tables.shared()]
         rows: list[tuple[str, str, bytes | None, Version]] = list(own)
         if lost:
@@ -535,45 +417,32 @@ class Rows:
 
         async def offer(row: tuple[str, str, bytes | None, Version]) -> None:
             table, key, value, version = row
-            await self._offer(record, table, key, value, version if lost else None)
+            await self._offer_row(record, table, key, value, version if lost else None)
 
-        await each_of(rows, offer, _AT_ONCE)
+        await each_of(rows, offer, AT_ONCE)
 
     def _version_of(self, table: str, key: str) -> Version:
         known = self._versions.get(_version_key(table, key))
         return NEVER if known is None else known.version
 
-    async def _offer(
+    async def _offer_row(
         self, record: BucketRecord, table: str, key: str, value: bytes | None, version: Version | None
     ) -> None:
-        name = thing_key(f"{table}\0{key}")
-        entry = self._seen.get(name)
         data = None if value is None else self._wire.write(RowValue(table, key, value, version))
-        while True:
-            base = 0
+
+        def offered(entry: BucketEntry | None) -> tuple[bytes | None, int] | None:
             there = None if entry is None else self._read(entry)
             if there is not None:
                 assert entry is not None
                 theirs = there.version or (record.generation, entry.revision)
-                if version is None or theirs >= version or there.row == value:
-                    return
-                base = entry.revision
-            elif value is None or (version is not None and (entry is not None or version <= record.filled)):
-                return  # a node that knew more has deleted it
-            try:
-                revision = await self._nats.write(BUCKET, name, data, base, self._nonce())
-            except (WrongRevision, Unknown, Unavailable):
-                entry = await self._life.read_again(name)
-                continue
-            except TooLarge:
-                self._refuse_too_large()
-                return
-            known = self._seen.get(name)
-            if known is None or known.revision < revision:
-                self._seen[name] = BucketEntry(name, data, revision)
-            return
+                return None if version is None or theirs >= version or there.row == value else (data, entry.revision)
+            if value is None or (version is not None and (entry is not None or version <= record.filled)):
+                return None  # a node that knew more has deleted it
+            return data, 0
 
-    async def _export(self) -> None:
+        await self._offer(thing_key(f"{table}\0{key}"), offered)
+
+    async def _save_own(self) -> None:
         """Write the rows that will be replaced to a file first."""
         count = sum(1 for _ in self._tables.shared())
         if not count:
@@ -593,41 +462,30 @@ class Rows:
             "it was not in the cluster before; the cluster's users, rules and resources replace its own",
         )
 
-    def _mirror(self, record: BucketRecord, replaced: bool) -> None:
-        """Make this node's rows those of the bucket, plus those that are too large for it. ``replaced``: delete the
-        latter, too, because the node was not in this cluster."""
-        self.generation = record.generation
-        own = {(table, key): value for table, key, value in self._tables.shared()}
-        seen, self._seen = self._seen, {}
-        unreadable: set[str] = set()  # this node keeps its own rows of these
-        for entry in sorted(seen.values(), key=lambda entry: entry.revision):
-            body = None if entry.key == RECORD else self._read(entry)
-            if body is None:
-                if entry.value is not None:
-                    unreadable.add(entry.key)
-                continue
-            before = own.pop((body.table, body.key), None)
-            self._known[entry.key] = _Known(body.table, body.key, entry.revision)
-            if entry.key in self._changes:
-                continue
-            version = body.version or (record.generation, entry.revision)
-            if before != body.row:
-                try:
-                    self._take(body.table, body.key, body.row, version)
-                except Exception:  # a fault with one row must not affect the others
-                    logger.exception("cluster_row_not_taken table=%s key=%s", body.table, body.key)
-            elif self._version_of(body.table, body.key) != version:
-                self._date(body.table, body.key, False, version)
-        for (table, key), value in own.items():
-            name = thing_key(f"{table}\0{key}")
-            if name in self._changes or name in unreadable:
-                continue
-            data = self._wire.write(RowValue(table, key, value))
-            if replaced or fits(data, self._nats.max_payload):
-                self._take(table, key, None, (record.generation, self._last))
-        self._life.join(record)
-        logger.info("cluster_rows_joined rows=%s generation=%s", len(self._known), record.generation)
-        self._ready.set()
+    def _own(self) -> Iterator[tuple[str, _Row]]:
+        return ((thing_key(f"{table}\0{key}"), _Row(table, key, value)) for table, key, value in self._tables.shared())
+
+    def _fits(self, own: _Row) -> bool:
+        return fits(self._wire.write(RowValue(*own)), self._nats.max_payload)
+
+    def _mirror_entry(self, record: BucketRecord, entry: BucketEntry, read: RowValue, own: _Row | None) -> None:
+        self._known[entry.key] = _Known(read.table, read.key, entry.revision)
+        if entry.key in self._changes:
+            return
+        version = read.version or (record.generation, entry.revision)
+        if own is None or own.value != read.row:
+            try:
+                self._take(read.table, read.key, read.row, version)
+            except Exception:  # a fault with one row must not affect the others
+                logger.exception("cluster_row_not_taken table=%s key=%s", read.table, read.key)
+        elif self._version_of(read.table, read.key) != version:
+            self._date(read.table, read.key, False, version)
+
+    def _delete_own(self, record: BucketRecord, own: _Row) -> None:
+        self._take(own.table, own.key, None, (record.generation, self._last))
+
+    def _end_mirror(self, first: bool, gone: int) -> None:
+        logger.info("cluster_rows_joined rows=%s generation=%s", len(self._known), self.generation)
 
 
 def _version_key(table: str, key: str) -> str:

@@ -6,7 +6,8 @@ import pytest
 
 from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.cluster.shared.bucket_life import RECORD
-from taipan.broker.cluster.shared.retained import BUCKET, ClusterRetained
+from taipan.broker.cluster.shared.retained import BUCKET
+from taipan.broker.cluster.shared.settling import NOBODY, Settled, Settling
 from tests.support.cluster_nodes import ClusterNodes, cluster_nodes
 from tools.soak.commands import Commands
 
@@ -44,10 +45,10 @@ async def test_nothing_is_left_where_clears_follow_what_their_clients_have_seen(
 async def test_what_a_clear_has_missed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """As with nodes that ask no other before they write a clear."""
 
-    async def nobody(self: ClusterRetained, name: str) -> tuple[tuple[str, ...], bool]:
-        return (), True
+    async def nobody(self: Settling, name: str) -> Settled:
+        return NOBODY
 
-    monkeypatch.setattr(ClusterRetained, "_settle_elsewhere", nobody)
+    monkeypatch.setattr(Settling, "elsewhere", nobody)
     async with cluster_nodes(2, cluster={"strict_subscribe": True}) as cluster:
         assert await left_after(cluster, commands_of(cluster), 40)
 

@@ -1,0 +1,315 @@
+"""SharedMap: keys that belong to all nodes, with the same value on each; ``rows`` and ``retained`` are such maps.
+
+A change takes effect on its node immediately, and is written to a bucket by compare-and-set. The bucket decides which
+change is the last one, and each node follows it with a watch::
+
+    start    the watch reports everything that the bucket has, which is collected (``_seen``)
+    join     which bucket is it (``bucket_life``)? The one that this node has read before: continue. A new one: fill it
+             with this node's values. One with values of a cluster in which this node was not: save its own first
+    mirror   make this node's values those of the bucket
+    joined   apply each entry that the watch reports (``_told``); if a change of its key is under way, keep the entry
+             for the end of the change
+    lost     the bucket no longer exists: start again
+
+A map decides how values merge. ``_write`` handles a bucket that has another value, ``_fill`` offers values to a new
+bucket, and ``_apply`` follows an entry of the bucket.
+"""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final, Generic, TypeVar
+
+from ..context import ClusterContext
+from ..nats.interface import MAX_PAYLOAD, BucketEntry, TooLarge, Unavailable, Unknown, Watch, WrongRevision
+from ..tasks import Tasks
+from .bucket_life import RECORD, BucketLife, BucketRecord, Version
+
+AT_ONCE: Final = 64
+"""The limit of writes that are under way."""
+
+
+class SharedChange:
+    """A key that was changed here. ``told``: what the watch has reported of it in the meantime."""
+
+    __slots__ = ("name", "told")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.told: BucketEntry | None = None
+
+
+class KnownValue:
+    """A value in the bucket."""
+
+    __slots__ = ("revision",)
+
+    def __init__(self, revision: int) -> None:
+        self.revision = revision
+
+
+ChangeT = TypeVar("ChangeT", bound=SharedChange)
+KnownT = TypeVar("KnownT", bound=KnownValue)
+OwnT = TypeVar("OwnT")
+ReadT = TypeVar("ReadT")
+
+
+class SharedMap(ABC, Generic[ChangeT, KnownT, OwnT, ReadT]):
+    """The part of a map that does not depend on its values. ``OwnT``: a value of this node. ``ReadT``: a value of the
+    bucket.
+
+    ``generation``: how many buckets there were, the present one included. ``write_timeout``: seconds for a write.
+    """
+
+    def __init__(self, context: ClusterContext, bucket: str, too_large: str) -> None:
+        """``too_large``: the reason with which a value is counted that the bucket does not accept."""
+        self._context = context
+        self._nats = context.nats
+        self._wire = context.wire
+        self._bucket = bucket
+        self._too_large = too_large
+        self._life = BucketLife(context, bucket, f"{bucket}_joined")
+        self.generation = 0
+        self.write_timeout = 5.0
+        self._watch: Watch | None = None
+        # The revision of the last entry that the watch has reported.
+        self._last = 0
+        self._ready = asyncio.Event()
+        self._joining: asyncio.Task[None] | None = None
+        # By key: entries before the join; values of the bucket after it; changes that the bucket may not have.
+        self._seen: dict[str, BucketEntry] = {}
+        self._known: dict[str, KnownT] = {}
+        self._changes: dict[str, ChangeT] = {}
+        self._queue: deque[ChangeT] = deque()
+        self._workers = 0
+        self._tasks = Tasks()
+        context.nats.on_lost.append(self._on_lost)
+
+    # ------------------------------------------------------------- start, stop
+
+    def _follow(self) -> None:
+        """Read the bucket, and follow it."""
+        self._last = 0
+        self._watch = self._nats.watch(self._bucket, self._on_entry, self._on_current)
+
+    def _unfollow(self) -> None:
+        """Stop following the bucket, and writing to it. Values stay as they are."""
+        if self._watch is not None:
+            self._watch.stop()
+            self._watch = None
+        self._tasks.cancel()
+        self._begin_anew()
+        self._queue.clear()
+
+    @property
+    def joined(self) -> bool:
+        """Whether this node has the values of the cluster, and follows the bucket."""
+        return self._ready.is_set()
+
+    async def wait_until_joined(self, timeout: float) -> bool:
+        """Return whether this node has the values of the cluster before the timeout."""
+        try:
+            async with asyncio.timeout(timeout):
+                await self._ready.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _on_lost(self, bucket: str) -> None:
+        if bucket == self._bucket and self._watch is not None:
+            self._leave_bucket()
+            self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        """Forget everything that was read, because that bucket no longer exists."""
+        self._ready.clear()
+        self._last = 0
+        self._seen = {}
+        self._known = {}
+        if self._joining is not None:
+            self._joining.cancel()
+            self._joining = None
+
+    # ---------------------------------------------------- changes of this node
+
+    def _begin(self, change: ChangeT) -> None:
+        """Write a change as soon as possible."""
+        self._queue.append(change)
+        if self._workers < AT_ONCE:
+            self._workers += 1
+            self._tasks.run(self._work())
+
+    async def _work(self) -> None:
+        try:
+            while self._queue:
+                await self._write(self._queue.popleft())
+        finally:
+            self._workers -= 1
+
+    def _refuse_too_large(self) -> None:
+        """Log that only this node keeps the value."""
+        self._wire.refusals.add(self._too_large, self._wire.node, MAX_PAYLOAD)
+
+    # ------------------------------------------------------- changes of others
+
+    def _on_entry(self, entry: BucketEntry) -> None:
+        self._last = entry.revision
+        if self.joined:
+            self._told(entry)
+        else:
+            self._seen[entry.key] = entry
+
+    def _on_current(self) -> None:
+        if not self.joined and self._joining is None:
+            self._joining = self._tasks.run(self._join())
+
+    def _told(self, entry: BucketEntry) -> None:
+        """Apply an entry, unless it is known already; during a change of this node, keep it."""
+        if entry.key == RECORD:
+            self._record_told(entry)
+            return
+        known = self._known.get(entry.key)
+        if known is not None and entry.revision <= known.revision:
+            return
+        change = self._changes.get(entry.key)
+        if change is None:
+            self._apply(entry)
+        elif change.told is None or change.told.revision < entry.revision:
+            change.told = entry
+
+    # -------------------------------------------------------------------- join
+
+    async def _join(self) -> None:
+        """Use the values of the bucket, or write this node's values to it if it is new."""
+        try:
+            joined = self._life.joined
+            if joined is None:
+                self._join_first()
+            record = await self._life.find()
+            replaced = False
+            if joined is not None and joined.id == record.id:
+                pass
+            elif joined is not None:
+                await self._fill(record, lost=True)
+                await self._life.filled(self._reached())
+            elif record.by == self._wire.uid or not self._has_any():
+                await self._fill(record, lost=False)
+            else:
+                await self._save_own()
+                replaced = True
+            self._mirror(record, replaced)
+        finally:
+            if self._joining is asyncio.current_task():
+                self._joining = None
+
+    def _has_any(self) -> bool:
+        return any(entry.value is not None and entry.key != RECORD for entry in self._seen.values())
+
+    async def _offer(self, name: str, offered: Callable[[BucketEntry | None], tuple[bytes | None, int] | None]) -> None:
+        """Write one value to a new bucket. ``offered``: returns the data and the revision to replace, for the entry
+        that the bucket has; ``None``: that entry, or its absence, is newer."""
+        entry = self._seen.get(name)
+        while True:
+            found = offered(entry)
+            if found is None:
+                return
+            data, base = found
+            nonce = self._context.nonce()
+            try:
+                revision = await self._nats.write(self._bucket, name, data, base, nonce, self.write_timeout)
+            except (WrongRevision, Unknown, Unavailable):
+                entry = await self._life.read_again(name)
+                continue
+            except TooLarge:
+                self._refuse_too_large()
+                return
+            known = self._seen.get(name)
+            if known is None or known.revision < revision:
+                self._seen[name] = BucketEntry(name, data, revision)
+            return
+
+    def _mirror(self, record: BucketRecord, replaced: bool) -> None:
+        """Make this node's values those of the bucket, plus those that are too large for it. ``replaced``: delete the
+        latter, too, because the node was not in this cluster."""
+        first = self._life.joined is None
+        self.generation = record.generation
+        seen, self._seen = self._seen, {}
+        own = dict(self._own())
+        self._begin_mirror(record)
+        unreadable: set[str] = set()  # this node keeps its own values of these
+        for entry in sorted(seen.values(), key=lambda entry: entry.revision):
+            if entry.key == RECORD or entry.value is None:
+                continue
+            read = self._read(entry)
+            if read is None:
+                unreadable.add(entry.key)
+            else:
+                self._mirror_entry(record, entry, read, own.pop(entry.key, None))
+        gone = 0
+        for name, there in own.items():
+            if name not in self._changes and name not in unreadable and (replaced or self._fits(there)):
+                gone += 1
+                self._delete_own(record, there)
+        self._life.join(record, self._last)
+        self._end_mirror(first, gone)
+        self._ready.set()
+
+    # ---------------------------------------------------------------- of each map
+
+    @abstractmethod
+    async def _write(self, change: ChangeT) -> None:
+        """Write a change until the bucket has it, or another one."""
+
+    @abstractmethod
+    def _apply(self, entry: BucketEntry) -> None:
+        """Make this node's value that of the bucket."""
+
+    def _record_told(self, entry: BucketEntry) -> None:
+        """Another node has changed the record of the bucket."""
+
+    @abstractmethod
+    def _leave_bucket(self) -> None:
+        """Note that the bucket was lost, and how far this node has read it."""
+
+    def _join_first(self) -> None:
+        """Forget what is known of another cluster."""
+
+    async def _save_own(self) -> None:
+        """Save this node's values before others replace them."""
+
+    @abstractmethod
+    async def _fill(self, record: BucketRecord, lost: bool) -> None:
+        """Write missing values to the bucket (``_offer``). ``lost``: there was an earlier bucket, of which other nodes
+        may have read more or less."""
+
+    @abstractmethod
+    def _reached(self) -> Version:
+        """Return up to which version this node knows the bucket that was lost."""
+
+    @abstractmethod
+    def _own(self) -> Iterable[tuple[str, OwnT]]:
+        """Return this node's values, with their keys."""
+
+    @abstractmethod
+    def _fits(self, own: OwnT) -> bool:
+        """Return whether the bucket accepts this value."""
+
+    @abstractmethod
+    def _read(self, entry: BucketEntry) -> ReadT | None:
+        """Return the value of an entry; ``None``: it is not readable."""
+
+    def _begin_mirror(self, record: BucketRecord) -> None:
+        """Prepare the changes of the meantime for this bucket."""
+
+    @abstractmethod
+    def _mirror_entry(self, record: BucketRecord, entry: BucketEntry, read: ReadT, own: OwnT | None) -> None:
+        """Make this node's value that of the bucket. ``own``: the value that it has."""
+
+    @abstractmethod
+    def _delete_own(self, record: BucketRecord, own: OwnT) -> None:
+        """Delete a value that the bucket does not have."""
+
+    @abstractmethod
+    def _end_mirror(self, first: bool, gone: int) -> None:
+        """Log the join. ``gone``: how many values were deleted. ``first``: this node was not in this cluster before."""
