@@ -25,7 +25,7 @@ from taipan.ruleengine.sinks.kafka.consumer_resource import CONSUMER
 from tests.support.fake_engine import QUICK, FakeEngine, published
 from tests.support.waiting import until
 from tests.systems.servers.kafka import KafkaServer, Noida, Tansu
-from tests.systems.servers.kafka_gate import KafkaGate
+from tests.systems.servers.kafka_gate import METADATA, KafkaGate
 
 _numbers = itertools.count(1)
 
@@ -283,13 +283,13 @@ async def test_members_share_the_partitions(
 ) -> None:
     topic = topic_of(kafka, 4)
     members: list[Any] = []
-    real = consumer.AIOKafkaConsumer
+    real = consumer.CheckedConsumer
 
-    def made(**options: Any) -> Any:
-        members.append(real(**options))
+    def made(client: Any, **options: Any) -> Any:
+        members.append(real(client, **options))
         return members[-1]
 
-    monkeypatch.setattr(consumer, "AIOKafkaConsumer", made)
+    monkeypatch.setattr(consumer, "CheckedConsumer", made)
     other = ReceivingEngine()
     engine.run(CONSUMER, **config(kafka, topic))
     other.run(CONSUMER, **config(kafka, topic))
@@ -337,13 +337,13 @@ async def test_max_bytes(engine: ReceivingEngine, kafka: Noida, monkeypatch: pyt
     """What is asked for at once; a record that is larger arrives too."""
     topic = topic_of(kafka)
     asked: list[int] = []
-    real = consumer.AIOKafkaConsumer
+    real = consumer.CheckedConsumer
 
-    def made(**options: Any) -> Any:
+    def made(client: Any, **options: Any) -> Any:
         asked.append(options["max_partition_fetch_bytes"])
-        return real(**options)
+        return real(client, **options)
 
-    monkeypatch.setattr(consumer, "AIOKafkaConsumer", made)
+    monkeypatch.setattr(consumer, "CheckedConsumer", made)
     kafka.write(topic, [{"value": b"x" * 5000}] * 3)
     engine.run(CONSUMER, **config(kafka, topic), max_bytes="1KB")
     await arrived(engine, 3)
@@ -360,6 +360,33 @@ async def test_a_trial(engine: ReceivingEngine, kafka: Noida) -> None:
     refused = engine.make(CONSUMER, "trial", **(config(kafka, topic) | {"servers": "169.254.169.254:1"}))
     with pytest.raises(ResourceError, match="refused_networks"):
         await refused.test()
+
+
+@pytest.mark.asyncio
+async def test_addresses_that_the_cluster_names_are_checked(engine: ReceivingEngine, kafka: Noida) -> None:
+    """The first connection is to a server of the configuration; the others are to those that it names."""
+    gate = KafkaGate(kafka.port)
+    host = b"\x00\x09127.0.0.1"
+    named = 0
+
+    def elsewhere(api: int, answer: bytes) -> bytes:
+        nonlocal named
+        if api != METADATA:
+            return answer
+        named += answer.count(host)
+        return answer.replace(host, b"\x00\x0f169.254.169.254")
+
+    gate.change = elsewhere
+    await gate.start()
+    topic = topic_of(kafka)
+    kafka.write(topic, [{"value": b"x"}])
+    made = engine.run(CONSUMER, **(config(kafka, topic) | {"servers": gate.address}), request_timeout="500ms")
+    try:
+        await until(lambda: "169.254.169.254" in made.status.reason)
+        assert named and "refused_networks" in made.status.reason and not engine.accepted
+    finally:
+        await made.close()
+        await gate.stop()
 
 
 @pytest.mark.asyncio

@@ -13,6 +13,7 @@ import ssl
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+from aiokafka import AIOKafkaConsumer
 from aiokafka.client import AIOKafkaClient, ConnectionGroup
 from aiokafka.conn import AIOKafkaConnection
 from aiokafka.errors import KafkaConnectionError, KafkaError
@@ -199,3 +200,15 @@ class KafkaClient(AIOKafkaClient):  # type: ignore[misc]  # aiokafka is not type
                 cluster_metadata.update_metadata(metadata)
                 return True
         return False
+
+
+class CheckedConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka is not typed
+    """A consumer whose connections are those of a ``KafkaClient``. aiokafka creates a client of its own, and no
+    parameter replaces it or checks the addresses that a cluster names
+    (docs/decisions/0172-one-module-knows-the-inside-of-aiokafka.md)."""
+
+    def __init__(self, client: KafkaClient, **options: Any) -> None:
+        super().__init__(**options)
+        if type(vars(self).get("_client")) is not AIOKafkaClient:
+            raise RuntimeError("this version of aiokafka is not supported: its consumer has another client")
+        self._client: Any = client

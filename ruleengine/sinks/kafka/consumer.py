@@ -11,7 +11,6 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import CommitFailedError, IllegalStateError
 
 from taipan.broker.core.outcome import SOURCE
@@ -22,12 +21,12 @@ from taipan.broker.session.memory_account import SLOWING
 
 from ...network.allowed_networks import Networks
 from ...resources.resource import NodeContext
-from .client import ERRORS, KafkaClient, reason
+from .client import ERRORS, CheckedConsumer, KafkaClient, reason
 from .connection import KafkaConnectionSettings
 from .topic_mapping import TopicMapping, Unpublishable
 
 if TYPE_CHECKING:
-    from aiokafka import ConsumerRecord, TopicPartition
+    from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +39,7 @@ _POLL: Final = 500
 _HELD: Final = 0.2
 """Seconds until a message that was refused for now is offered again."""
 """Seconds between two log lines about records that are skipped."""
+_JOINING: Final = "the group has not assigned partitions yet: a member that ended without leaving it is waited for"
 _FETCH: Final = 16
 """How many times ``max_bytes`` one answer of a broker may have."""
 
@@ -80,7 +80,8 @@ class KafkaConsumer:
     async def consume(self) -> None:
         """Consume until an error or a cancellation. Raises one of ERRORS."""
         client = KafkaClient(self._settings, self._networks)
-        consumer = AIOKafkaConsumer(
+        consumer = CheckedConsumer(
+            client,
             group_id=self._group,
             enable_auto_commit=False,
             auto_offset_reset=self._reset,
@@ -89,31 +90,34 @@ class KafkaConsumer:
             fetch_max_bytes=self._max_bytes * _FETCH,
             request_timeout_ms=int(self._settings.request_timeout * 1000),
         )
-        consumer._client = client
+        joined = asyncio.Event()
+        watching = asyncio.get_running_loop().create_task(self._watch(client, joined))
         try:
             consumer.subscribe(list(self._mappings))
             await consumer.start()
-            watching = asyncio.get_running_loop().create_task(self._watch(client))
-            try:
-                await self._loop(consumer)
-            finally:
-                watching.cancel()
+            joined.set()
+            await self._loop(consumer)
         finally:
+            watching.cancel()
             with contextlib.suppress(*ERRORS):
                 async with asyncio.timeout(self._node.settings.close_timeout):
                     await consumer.stop()
             await client.close()
 
-    async def _watch(self, client: KafkaClient) -> None:
+    async def _watch(self, client: KafkaClient, joined: asyncio.Event) -> None:
         """Note whether the cluster answers. aiokafka tries again by itself, and says nothing."""
         while True:
+            with contextlib.suppress(TimeoutError):  # it usually joins sooner
+                async with asyncio.timeout(self._node.settings.liveness_interval):
+                    await joined.wait()
             try:
                 await client.ping()
             except ERRORS as error:
                 self._learn(reason(error))
             else:
-                self._learn("")
-            await asyncio.sleep(self._node.settings.liveness_interval)
+                self._learn("" if joined.is_set() else _JOINING)
+            if joined.is_set():
+                await asyncio.sleep(self._node.settings.liveness_interval)
 
     async def _loop(self, consumer: AIOKafkaConsumer) -> None:
         loop = asyncio.get_running_loop()
