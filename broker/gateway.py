@@ -6,7 +6,7 @@ bytes of its protocol and MQTT packets. To the broker it is a client like any ot
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 import msgspec
 
@@ -74,7 +74,7 @@ class GatewayLink(Protocol):
     def alive(self) -> None:
         """The client has sent something that leads to no packet: Keep Alive starts again."""
 
-    def expect_within(self, seconds: int) -> None:
+    def expect_within(self, seconds: float) -> None:
         """From now on, this is the Keep Alive of the client; 0: none."""
 
     def hold(self) -> None:
@@ -133,6 +133,30 @@ class GatewayChannel(Protocol):
 
     def closed(self) -> None:
         """The connection has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRecord:
+    """A registered device. ``lifetime`` is in seconds; ``objects``: path -> name of the object."""
+
+    endpoint: str
+    lifetime: int
+    host: str
+    port: int
+    version: str
+    objects: dict[str, str]
+
+
+@runtime_checkable
+class DeviceDirectory(Protocol):
+    """What ``Gateway.shared`` has made, of a gateway whose devices register and take commands. The API shows it."""
+
+    def device_records(self) -> list[DeviceRecord]:
+        """Return the registered devices."""
+
+    def last_answer(self, endpoint: str, path: str, kind: str) -> dict[str, Any] | None:
+        """Return ``code``, ``codeMsg`` and perhaps ``content`` of the last answer to a kind of command for a path.
+        None: there was no such command, or there is no such device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

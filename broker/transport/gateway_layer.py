@@ -349,7 +349,7 @@ class _Link:
     def alive(self) -> None:
         self._layer.connection.heard()
 
-    def expect_within(self, seconds: int) -> None:
+    def expect_within(self, seconds: float) -> None:
         self._layer.connection.expect_within(seconds * self._channel.zone.keep_alive_multiplier)
 
     def hold(self) -> None:

@@ -264,11 +264,11 @@ def test_any_text_is_links_or_an_error(text: str) -> None:
 
 
 def test_shipped_definitions() -> None:
-    assert [OBJECTS.name((number,)) for number in (0, 1, 2, 3, 5, 6, 7)] == [
+    assert [OBJECTS.name_of(f"/{number}/0") for number in (0, 1, 2, 3, 5, 6, 7)] == [
         "LWM2M Security", "LwM2M Server", "LwM2M Access Control", "Device", "Firmware Update", "Location",
         "Connectivity Statistics",
     ]  # fmt: skip
-    assert OBJECTS.name((4, 0)) == "/4/0" and OBJECTS.object(4) is None
+    assert OBJECTS.name_of("/4/0") == "/4/0" and OBJECTS.name_of("/x") == "/x" and OBJECTS.object(4) is None
     device = OBJECTS.object(3)
     assert device is not None and not device.multiple and len(device.resources) == 23
     reboot = OBJECTS.resource((3, 0, 4))
@@ -289,7 +289,7 @@ def test_definitions_of_a_directory(tmp_path: FilePath) -> None:
     (tmp_path / "README").write_text("no XML")
     found = objects.load(str(tmp_path))
     assert len(found) == 8 and found.kind((3303, 0, 5700)) == values.FLOAT
-    assert found.name((3303, 1)) == "IPSO Temperature"
+    assert found.name_of("/3303/1") == "IPSO Temperature"
 
 
 ENTITIES = '<!DOCTYPE a [<!ENTITY b "cccccccccc"><!ENTITY d "&b;&b;&b;&b;&b;&b;&b;&b;">]>'

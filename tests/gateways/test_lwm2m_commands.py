@@ -231,7 +231,7 @@ def test_answers_with_content() -> None:
     asked = command("observe", path="/3/0/9")
     first = answered(asked, 0x45, b"87", TEXT)
     assert (first["msgType"], first["data"]["content"]) == ("observe", [{"path": "/3/0/9", "value": 87}])
-    later = answers.notification(asked, 0x45, b"86", TEXT, 12, OBJECTS, "/")
+    later = answers.notification(answers.answer(asked, 0x45, b"86", TEXT, OBJECTS), 12)
     assert (later["msgType"], later["seqNum"], later["reqID"]) == ("notify", 12, 7)
     assert later["data"]["content"] == [{"path": "/3/0/9", "value": 86}]
     cancelled = answered(command("cancel-observe", path="/3/0/9"), 0x45, b"85", TEXT)

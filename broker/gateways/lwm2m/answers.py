@@ -8,6 +8,7 @@ from .commands import BadCommand, Command, named_path
 from .content import BadContent, to_content
 from .links import split
 from .objects import Objects
+from .paths import BadPath, parse
 
 CONTENT: Final = 0x45
 _SUCCESS: Final = 2
@@ -24,6 +25,7 @@ BAD_REQUEST: Final = 0x80
 BAD_GATEWAY: Final = 0xA2
 UNAVAILABLE: Final = 0xA3
 TIMEOUT: Final = 0xA4
+TOO_LARGE: Final = 0x8D
 
 NOT_RECEIVED: Final = ("6.01", "reply_not_received")
 """What a question about the last answer shows while there is none."""
@@ -56,11 +58,8 @@ def answer(
     return command.message | {"data": data}
 
 
-def notification(
-    command: Command, code: int, payload: bytes, content_format: int | None, number: int, objects: Objects, root: str
-) -> Message:
-    """Return a notification of an observation that ``command`` has begun. ``number``: that of the device."""
-    message = answer(command, code, payload, content_format, objects, root)
+def notification(message: Message, number: int) -> Message:
+    """Return a notification from the answer that it would be. ``number``: that of the device."""
     return message | {"msgType": "notify", "seqNum": number}
 
 
@@ -94,3 +93,37 @@ def bad_command(error: BadCommand) -> Message:
     data = {"code": dotted(BAD_REQUEST), "codeMsg": NAMES[BAD_REQUEST], "reason": str(error)}
     named = named_path(error.message)
     return rest | {"data": {"reqPath": named} | data if named else data}
+
+
+def too_large(message: Message) -> Message:
+    """Return what is published in place of an answer that is larger than a packet may be."""
+    short = {name: message[name] for name in ("reqID", "msgType") if name in message}
+    reason = "the answer is larger than max_packet_size"
+    return short | {"data": {"code": dotted(TOO_LARGE), "codeMsg": NAMES[TOO_LARGE], "reason": reason}}
+
+
+def shown(kind: str, data: bytes, objects: Objects) -> Message:
+    """Return the last answer to a command as the API shows it, from ``data`` of the answer; empty: there is none."""
+    if not data:
+        code, name = NOT_RECEIVED
+        return {"code": code, "codeMsg": name}
+    answer: Message = msgspec.json.decode(data)
+    answer.pop("reqPath", None)
+    if kind == "discover" and "content" in answer:
+        answer["content"] = [_resource(each, objects) for each in answer["content"]]
+    return answer
+
+
+def _resource(text: str, objects: Objects) -> Message:
+    """Return a link with what the definition has of its resource."""
+    target = text.partition(";")[0].strip("<> ")
+    row: Message = {"path": target, "name": objects.name_of(target)}
+    try:
+        found = objects.resource(parse(target))
+    except BadPath:
+        found = None
+    if found is not None:
+        row |= {"name": found.name, "operations": found.operations}
+        if found.kind:
+            row["dataType"] = found.kind
+    return row

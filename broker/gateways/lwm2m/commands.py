@@ -75,7 +75,7 @@ def parse_command(payload: bytes, objects: Objects) -> Command:
 def _command(message: dict[str, Any], objects: Objects) -> Command:
     kind, data = message.get("msgType"), message.get("data")
     translate = _COMMANDS.get(kind) if isinstance(kind, str) else None
-    if translate is None:
+    if translate is None or not isinstance(kind, str):
         raise BadCommand(f"msgType is not one of {', '.join(_COMMANDS)}")
     if not isinstance(data, dict):
         raise BadCommand("data is not an object")

@@ -8,7 +8,8 @@ from pathlib import Path as FilePath
 from typing import Final
 from xml.parsers import expat
 
-from .paths import RESOURCE, BadPath, Path, identifier, text_of
+from .paths import RESOURCE, BadPath, Path, identifier
+from .paths import parse as parse_path
 from .values import TYPES
 
 MAX_FILE_BYTES: Final = 1_048_576
@@ -68,10 +69,14 @@ class Objects:
         found = self.resource(path)
         return "" if found is None else found.kind
 
-    def name(self, path: Path) -> str:
-        """Return the name of the object of a path; without a definition, the path."""
+    def name_of(self, text: str) -> str:
+        """Return the name of the object of a path; without a definition, the path as it is."""
+        try:
+            path = parse_path(text)
+        except BadPath:
+            return text
         found = self._objects.get(path[0]) if path else None
-        return text_of(path) if found is None else found.name
+        return text if found is None else found.name
 
 
 def load(directory: str | None) -> Objects:
