@@ -147,16 +147,23 @@ class DeviceRecord:
     objects: dict[str, str]
 
 
+class Device(Protocol):
+    """A registered device, which takes commands."""
+
+    def record(self) -> DeviceRecord:
+        """Return what the API shows of it."""
+
+    def last_answer(self, path: str, kind: str) -> dict[str, Any] | None:
+        """Return ``code``, ``codeMsg`` and perhaps ``content`` of the last answer to a kind of command for a path.
+        None: there was no such command."""
+
+
 @runtime_checkable
 class DeviceDirectory(Protocol):
-    """What ``Gateway.shared`` has made, of a gateway whose devices register and take commands. The API shows it."""
+    """What ``Gateway.shared`` has made, of a gateway whose devices register."""
 
-    def device_records(self) -> list[DeviceRecord]:
-        """Return the registered devices."""
-
-    def last_answer(self, endpoint: str, path: str, kind: str) -> dict[str, Any] | None:
-        """Return ``code``, ``codeMsg`` and perhaps ``content`` of the last answer to a kind of command for a path.
-        None: there was no such command, or there is no such device."""
+    def devices(self) -> Mapping[str, Device]:
+        """Return the registered devices by endpoint name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

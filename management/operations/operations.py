@@ -23,6 +23,7 @@ from .listeners import Listeners
 from .live import Live
 from .logs import Logs
 from .loss import LossOfRows
+from .lwm2m import Lwm2m
 from .membership import Membership
 from .modules import Modules
 from .monitoring import Monitoring
@@ -72,6 +73,7 @@ class Operations:
         self.subscriptions = Subscriptions(server, self.calls, owners)
         self.subscribers = Subscribers(server, self.calls)
         self.shared_groups = SharedGroups(server, self.calls)
+        self.lwm2m = Lwm2m(server, self.calls)
         self.routes = Routes(server, self.calls)
         self.users = Users(server, self.calls)
         self.user_requests = UserRequests()

@@ -29,6 +29,7 @@ MORE: Final = {
     "Routes": "subscriptions",
     "Publish, subscribe, unsubscribe": "pubsub",
     "Listeners": "listeners",
+    "LwM2M devices": "lwm2m",
     "Metrics and stats": "metrics",
     "Rules": "rules",
     "Rule events": "rules",

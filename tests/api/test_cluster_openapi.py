@@ -17,11 +17,13 @@ pytestmark = pytest.mark.asyncio
 
 N2 = "n2@host"
 CHECKS = [status_code_conformance, content_type_conformance, response_schema_conformance]
-VALUES = {"clientid": "c1", "username": "u", "topic": "t", "id": "r1", "name": "web_hook", "node": N2}
+VALUES = {"clientid": "c1", "username": "u", "topic": "t", "id": "r1", "name": "web_hook", "node": N2, "ep": "e"}
 QUERIES = {
     "/explain": {"topic": "t"},
     "/subscribers": {"topic": "t"},
     "/shared_groups/members": {"topic": "t"},
+    "/lookup_cmd/{ep}": {"path": "/3/0", "msgType": "read"},
+    "/nodes/{node}/lookup_cmd/{ep}": {"path": "/3/0", "msgType": "read"},
 }
 WITHOUT_META = ("/nodes", "/brokers")
 

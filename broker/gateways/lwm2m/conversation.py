@@ -370,7 +370,7 @@ class Conversation:
     # ------------------------------------------------------------------------------------------ the API, and the end
 
     def record(self) -> DeviceRecord:
-        """See ``devices.Device``."""
+        """See ``gateway.Device``."""
         registered = self._registration
         assert registered is not None
         host, port = self._link.peer
@@ -379,7 +379,7 @@ class Conversation:
         return DeviceRecord(registered.endpoint, registered.lifetime, host, port, registered.version, objects)
 
     def last_answer(self, path: str, kind: str) -> dict[str, Any] | None:
-        """See ``devices.Device``."""
+        """See ``gateway.Device``."""
         found = self._last.get(path, kind)
         return None if found is None else answers.shown(kind, found, self._settings.objects)
 

@@ -1,19 +1,9 @@
 """What the conversations of a listener share: its registered devices, and what CoAP remembers of their requests."""
 
-from typing import Any, Protocol
+from collections.abc import Mapping
 
-from ...gateway import DeviceRecord
+from ...gateway import Device
 from ..coap.shared import Exchanges
-
-
-class Device(Protocol):
-    """A registered device: ``conversation.Conversation``."""
-
-    def record(self) -> DeviceRecord:
-        """Return what the API shows of it."""
-
-    def last_answer(self, path: str, kind: str) -> dict[str, Any] | None:
-        """Return the last answer to a kind of command for a path; None: there was no such command."""
 
 
 class Devices(Exchanges):
@@ -34,9 +24,6 @@ class Devices(Exchanges):
         if self._devices.get(endpoint) is device:
             del self._devices[endpoint]
 
-    def device_records(self) -> list[DeviceRecord]:
-        return [device.record() for device in self._devices.values()]
-
-    def last_answer(self, endpoint: str, path: str, kind: str) -> dict[str, Any] | None:
-        device = self._devices.get(endpoint)
-        return None if device is None else device.last_answer(path, kind)
+    def devices(self) -> Mapping[str, Device]:
+        """See ``gateway.DeviceDirectory``."""
+        return self._devices

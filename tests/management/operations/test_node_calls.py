@@ -31,6 +31,7 @@ DeliveryChecks.explain_here(query) Explain.client_here(client_id) Explain.refuse
 Listeners.records()
 Listeners.restart(name) Listeners.stop(name) LiveAnswers.alarms() LiveAnswers.events(source,after,who)
 LiveAnswers.figures() LiveAnswers.messages(source,after,who) LiveAnswers.rules(ids) LiveAnswers.topics(start,who)
+Lwm2m.answer_here(endpoint,query) Lwm2m.count(query) Lwm2m.piece(query,skip,limit)
 Modules.load(name) Modules.plugins() Modules.records() Modules.unload(name) Monitoring.metrics() Monitoring.stats()
 Nodes.broker() Nodes.status(memory_text) Owners.held(client_ids) PastFigures.points_here(resolution,start,end)
 Prometheus.groups() Prometheus.text()
