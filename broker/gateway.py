@@ -171,10 +171,12 @@ class EmqxGatewayPlugin:
     """A plugin of EMQX 4 for the same protocol, for ``taipan migrate emqx``: ``name``, and its settings, which begin
     with ``prefix``.
 
-    ``bind``: the setting with the address. ``keys``: setting -> the key of a listener, or ``gateway.`` and a key of its
-    table ``gateway``; and the kind of value, number, flag, text, seconds or whole_seconds. ``numbered``: the beginning
-    of settings that end in a number; they become the table ``numbered_as``. ``left_out``: setting -> why it has no
-    counterpart."""
+    ``bind``: the setting with the address; with a dot at its end, the beginning of settings that end in a number, each
+    with the address of a listener. ``keys``: setting -> the key of a listener, or ``gateway.`` and a key of its table
+    ``gateway``; and the kind of value, number, flag, text, file, directory, seconds,
+    whole_seconds or flag_or_list. ``numbered``:
+    the beginning of settings that end in a number; they become the table ``numbered_as``. ``left_out``: setting, or
+    with a dot at its end the beginning of settings -> why it has no counterpart."""
 
     name: str
     prefix: str

@@ -408,12 +408,14 @@ class _Etc:
                     return line.value
                 case "file":
                     return self._file(line.value)
+                case "directory":
+                    return self._directory(line.value)
                 case "rate":
                     amount, _, window = line.value.partition(",")
                     return [int(size_of(amount.strip())), seconds_of(window.strip())]
             found: Callable[[str], object] = {
                 "number": number_of, "flag": flag_of, "seconds": seconds_of, "size": size_of,
-                "whole_seconds": lambda text: int(seconds_of(text)),
+                "whole_seconds": lambda text: int(seconds_of(text)), "flag_or_list": flag_or_list_of,
             }[kind]  # fmt: skip
             return found(line.value)
         except WrongValue as error:
@@ -599,6 +601,13 @@ class _Etc:
             raise WrongValue(f"{fault}: {path}")
         return str(path)
 
+    def _directory(self, value: str) -> str:
+        """Return the path of a directory. Raises WrongValue."""
+        path = self._path(value)
+        if not os.path.isdir(path):  # the methods of Path raise for a name that is too long
+            raise WrongValue(f"no directory: {path}")
+        return str(path)
+
     def _finish_orders(self) -> None:
         for setting, line in self.orders.items():
             what = f"{line.key} {line.value}"
@@ -638,6 +647,14 @@ class _Etc:
             written = str(ScryptHash.create(password.value.encode()))
             self.migration.plan.users.append(StoredUser(of, name.value, written, superuser, now))
             self.report.carried(first.place, f"{of} {name.value}", "a stored user; the password is hashed")
+
+
+def flag_or_list_of(text: str) -> bool | list[str]:
+    """Return a flag, or the parts of a text between commas."""
+    try:
+        return flag_of(text)
+    except WrongValue:
+        return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def _unquoted(text: str) -> str:

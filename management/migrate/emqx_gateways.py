@@ -1,6 +1,7 @@
 """The plugin of EMQX for another protocol becomes a listener of the gateway that declares it."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
 from pathlib import Path
 
 from taipan.broker.gateway import GATEWAYS, EmqxGatewayPlugin, Gateway, kind_names, kind_of
@@ -24,51 +25,63 @@ def put_gateway(
     lines: Iterable[Directive],
     value_of: Callable[[Directive, str], object],
 ) -> None:
-    """Add the listener. ``value_of(line, kind)`` returns None for an invalid value, which it has reported."""
+    """Add the listener, or one for each address. ``value_of(line, kind)`` returns None for an invalid value, which it
+    has reported."""
     plugin = gateway.emqx
     assert plugin is not None
-    settings: Table = {}
-    bind = f"0.0.0.0:{gateway.listener.port}"
-    table: Table = {"name": gateway.name, "type": gateway.name, "bind": bind, "gateway": settings}
-    migration.note(table, SettingPlace(str(path), plugin.name))
+    usual, whole = f"0.0.0.0:{gateway.listener.port}", SettingPlace(str(path), plugin.name)
+    table: Table = {"name": gateway.name, "type": gateway.name, "bind": usual, "gateway": {}}
+    binds: list[tuple[str, SettingPlace]] = []
     for line in lines:
-        _take(migration, plugin, table, settings, line, value_of)
-    migration.listeners.append(table)
+        _take(migration, plugin, table, binds, line, value_of)
+    for number, (bind, source) in enumerate(binds or [(usual, whole)], 1):
+        each = table if number == 1 else deepcopy(table) | {"name": f"{gateway.name}-{number}"}
+        migration.note(each, whole)
+        if binds:
+            migration.put(each, "bind", bind, source)
+        migration.listeners.append(each)
 
 
 def _take(
-    migration: Migration, plugin: EmqxGatewayPlugin, table: Table, settings: Table, line: Directive,
-    value_of: Callable[[Directive, str], object],
+    migration: Migration, plugin: EmqxGatewayPlugin, table: Table, binds: list[tuple[str, SettingPlace]],
+    line: Directive, value_of: Callable[[Directive, str], object],
 ) -> None:  # fmt: skip
     what, source = f"{line.key} {line.value}", SettingPlace(line.place, f"{line.key} {line.value}")
     key = line.key.removeprefix(plugin.prefix)
     number = key.removeprefix(plugin.numbered) if plugin.numbered else key
-    if key in plugin.left_out:
-        migration.report.left_out(line.place, what, plugin.left_out[key])
+    why = _of_prefix(plugin.left_out, key)
+    if why is not None:
+        migration.report.left_out(line.place, what, why)
     elif number != key and number == "0":
         migration.report.left_out(line.place, what, "0 is reserved")
     elif number != key:
-        migration.put(_inner(settings, plugin.numbered_as), number, line.value, source)
+        migration.put(_inner(table, f"gateway.{plugin.numbered_as}"), number, line.value, source)
         migration.report.carried(line.place, what, f"listeners.gateway.{plugin.numbered_as}")
-    elif key not in plugin.keys:
-        migration.report.left_out(line.place, what, "no counterpart")
-    elif key == plugin.bind:
+    elif key == plugin.bind or (plugin.bind.endswith(".") and key.startswith(plugin.bind)):
         host, _, port = line.value.rpartition(":")
         bind = f"{host or '0.0.0.0'}:{port}"
-        migration.put(table, "bind", bind, source)
+        binds.append((bind, source))
         migration.report.carried(line.place, what, f"listeners, {table['type']}, {bind}")
+    elif key not in plugin.keys:
+        migration.report.left_out(line.place, what, "no counterpart")
     else:
         name, kind = plugin.keys[key]
         value = value_of(line, kind)
         if value is not None:
-            place, inner = table, name.removeprefix("gateway.")
-            if inner != name:
-                place = settings
-            migration.put(place, inner, value, source)
+            place, _, inner = name.rpartition(".")
+            migration.put(_inner(table, place), inner, value, source)
             migration.report.carried(line.place, what, f"listeners.{name}")
 
 
-def _inner(table: Table, key: str) -> Table:
-    found = table.setdefault(key, {})
-    assert isinstance(found, dict)
-    return found
+def _of_prefix(reasons: Mapping[str, str], key: str) -> str | None:
+    """Return the reason for a key, or for the beginning of keys, with a dot at its end."""
+    found = (why for name, why in reasons.items() if key == name or (name.endswith(".") and key.startswith(name)))
+    return next(found, None)
+
+
+def _inner(table: Table, path: str) -> Table:
+    for key in path.split(".") if path else []:
+        found = table.setdefault(key, {})
+        assert isinstance(found, dict)
+        table = found
+    return table

@@ -2,15 +2,16 @@
 
 from typing import Final
 
-from ...gateway import Gateway
+from ...gateway import EmqxGatewayPlugin, Gateway
 from ...listener_kinds import ListenerKind
 from .conversation import Conversation
 from .devices import Devices
-from .settings import Lwm2mSettings
+from .settings import Lwm2mSettings, Topics
 
 CHALLENGE_BYTES: Final = 64
 """Bytes of requests that an address may be sent to prove itself: some attempts of some bytes each."""
 PROTO_VER: Final = 1
+_NO_DTLS: Final = "a listener of type lwm2m has no DTLS"
 
 GATEWAY: Final = Gateway(
     name="lwm2m",
@@ -21,4 +22,27 @@ GATEWAY: Final = Gateway(
     proto_ver=PROTO_VER,
     challenge_bytes=CHALLENGE_BYTES,
     shared=Devices,
+    emqx=EmqxGatewayPlugin(
+        name="emqx_lwm2m",
+        prefix="lwm2m.",
+        bind="bind.udp.",
+        keys={
+            "lifetime_min": ("gateway.lifetime_min", "whole_seconds"),
+            "lifetime_max": ("gateway.lifetime_max", "whole_seconds"),
+            "qmode_time_window": ("gateway.qmode_time_window", "number"),
+            "auto_observe": ("gateway.auto_observe", "flag_or_list"),
+            "mountpoint": ("gateway.mountpoint", "text"),
+            "update_msg_publish_condition": ("gateway.update_msg_publish_condition", "text"),
+            "xml_dir": ("gateway.xml_dir", "directory"),
+            **{f"topics.{name}": (f"gateway.topics.{name}", "text") for name in Topics.__struct_fields__},
+        },
+        left_out={
+            "lb": "no proxy protocol for datagrams",
+            "opts.": "the buffers are those of the system",
+            "bind.dtls.": _NO_DTLS,
+            "dtls.": _NO_DTLS,
+            "certfile": _NO_DTLS,
+            "keyfile": _NO_DTLS,
+        },
+    ),
 )

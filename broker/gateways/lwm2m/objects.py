@@ -55,10 +55,6 @@ class Objects:
     def __len__(self) -> int:
         return len(self._objects)
 
-    def object(self, number: int) -> Object | None:
-        """Return the definition of an object; None: it has none."""
-        return self._objects.get(number)
-
     def resource(self, path: Path) -> Resource | None:
         """Return the definition of the resource of a path, which may be that of an instance of it."""
         found = self._objects.get(path[0]) if len(path) >= RESOURCE else None

@@ -439,6 +439,45 @@ def test_a_web_hook_plugin_that_is_wrong(
     assert said in capsys.readouterr().out
 
 
+LWM2M = """
+lwm2m.bind.udp.1 = 0.0.0.0:5683
+lwm2m.bind.udp.2 = 0.0.0.0:5693
+lwm2m.bind.dtls.1 = 0.0.0.0:5684
+lwm2m.lifetime_min = 10s
+lwm2m.lifetime_max = 1h
+lwm2m.qmode_time_window = 22
+lwm2m.auto_observe = /3/0/9, /6
+lwm2m.lb = coap
+lwm2m.opts.buffer = 1024KB
+lwm2m.mountpoint = lwm2m/%e/
+lwm2m.topics.command = dn/#
+lwm2m.topics.notify = up/news
+lwm2m.update_msg_publish_condition = always
+lwm2m.xml_dir = {{ platform_etc_dir }}/lwm2m_xml
+lwm2m.dtls.verify = verify_none
+"""
+
+
+def test_the_plugin_of_lwm2m_becomes_listeners(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = etc(tmp_path, "listener.tcp.external = 127.0.0.1:1883\nallow_anonymous = true\n")
+    (directory / "plugins").mkdir(exist_ok=True)
+    (directory / "lwm2m_xml").mkdir()
+    text = LWM2M.replace("{{ platform_etc_dir }}", str(directory))
+    (directory / "plugins" / "emqx_lwm2m.conf").write_text(text)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "loaded_plugins").write_text("{emqx_management, true}.\n{emqx_lwm2m, true}.\n")
+    found, told = migrated(directory, tmp_path / "into", capsys)
+    first, second = [each for each in found.listeners if each.type == "lwm2m"]
+    assert (first.name, first.bind) == ("lwm2m", "0.0.0.0:5683")
+    assert (second.name, second.bind) == ("lwm2m-2", "0.0.0.0:5693")
+    assert first.gateway == second.gateway == {
+        "lifetime_min": 10, "lifetime_max": 3600, "qmode_time_window": 22, "auto_observe": ["/3/0/9", "/6"],
+        "mountpoint": "lwm2m/%e/", "topics": {"command": "dn/#", "notify": "up/news"},
+        "update_msg_publish_condition": "always", "xml_dir": str(directory / "lwm2m_xml"),
+    }  # fmt: skip
+    assert "has no DTLS" in told and "the buffers are those of the system" in told
+
+
 SN = """
 mqtt.sn.port = 1884
 mqtt.sn.advertise_duration = 15m
