@@ -149,8 +149,8 @@ PARTS = (
     Part(
         "operations",
         "management.operations",
-        "access channel configuration core delivery errors extensions history log loop mqtt observability persistence"
-        " records routing rules server session settings sources transport",
+        "access channel configuration core delivery errors extensions gateways history log loop mqtt observability"
+        " persistence records routing rules server session settings sources transport",
     ),
     Part(
         "http", "management.http", "access configuration core loop observability operations session settings transport"

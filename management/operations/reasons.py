@@ -518,6 +518,46 @@ REASONS: Final = (
     ),
     Reason(
         "socket",
+        "registration_refused",
+        (),
+        "an LwM2M device could not register, or update its registration: detail has the reason",
+    ),
+    Reason(
+        "socket",
+        "command_subscription_refused",
+        ("topics.command",),
+        "an LwM2M device was registered without commands: the access rules deny its subscription",
+    ),
+    Reason(
+        "socket",
+        "command_dropped",
+        (
+            "max_queued_commands",
+            "max_queued_bytes",
+            "max_requests",
+        ),
+        "a command for an LwM2M device was dropped, and answered with 5.03: too many have no answer",
+    ),
+    Reason(
+        "socket",
+        "observation_refused",
+        ("max_observations",),
+        "an LwM2M device has as many observations as it may; the command was answered with 5.03",
+    ),
+    Reason(
+        "socket",
+        "answer_too_large",
+        ("max_packet_size",),
+        "the answer of an LwM2M device was not published, but 4.13: it is larger than a packet may be",
+    ),
+    Reason(
+        "socket",
+        "commands_unanswered",
+        (),
+        "an LwM2M device left with commands that it had not answered",
+    ),
+    Reason(
+        "socket",
         "no_sockets",
         ("LimitNOFILE", "ulimit -n"),
         "clients use all the file descriptors available to them. The node pauses accepting for a second; most "

@@ -69,9 +69,9 @@ def test_tlv_of_the_standard() -> None:
 @pytest.mark.parametrize(
     "data, text",
     [
-        (b"\xc8", "cut off"),
-        (b"\xc1\x00", "cut off"),
-        (b"\xc8\x00\xff1", "cut off"),
+        (b"\xc8", "incomplete"),
+        (b"\xc1\x00", "incomplete"),
+        (b"\xc8\x00\xff1", "incomplete"),
         (b"\x02\x00\x00\x00", "inside another"),  # an instance of an object in another one
         (b"\xc0\x00" * (tlv.MAX_ENTRIES + 1), "more than 4096"),
     ],
@@ -222,7 +222,7 @@ def test_content_of_each_form() -> None:
         ((3, 0, 9), content.TEXT, b"x", "not an integer"),
         ((3, 0, 9), content.TLV, b"\xc3\x09123", "/3/0/9: an integer of 3 bytes"),
         ((3, 0), content.TLV, b"\x41\x00\x01", "not one"),
-        ((3, 0), content.TLV, b"\xff", "cut off"),
+        ((3, 0), content.TLV, b"\xff", "incomplete"),
         ((3, 0), content.LINK_FORMAT, b"</3>", "content format 40"),
         ((3, 0), content.JSON, b"{}", "not the JSON"),
         ((3, 0), content.JSON, b'{"e":[{"n":"x","v":1}]}', "not a number"),
@@ -300,7 +300,7 @@ ENTITIES = '<!DOCTYPE a [<!ENTITY b "cccccccccc"><!ENTITY d "&b;&b;&b;&b;&b;&b;&
     [
         (ENTITIES + XML.partition("?>")[2].replace("IPSO", "&d;"), "DOCTYPE"),
         ('<!DOCTYPE a SYSTEM "file:///etc/passwd"><LWM2M/>', "DOCTYPE"),
-        ("<LWM2M/>", "no element Object"),
+        ("<LWM2M/>", "no element ObjectDefinition"),
         ("<LWM2M>", "not XML"),
         ("", "not XML"),
         ("<a>" * 100, "in each other"),

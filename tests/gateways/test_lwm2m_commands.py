@@ -16,35 +16,35 @@ from taipan.broker.gateways.lwm2m.commands import (
     POST,
     PUT,
     BadCommand,
-    Command,
-    Request,
+    DeviceCommand,
+    DeviceRequest,
     parse_command,
 )
 from taipan.broker.gateways.lwm2m.content import JSON, LINK_FORMAT, TEXT, TLV
 
 OBJECTS = objects.load(None)
-LIMITS = registration.Limits(1, 86_400)
+LIMITS = registration.Lifetimes(1, 86_400)
 
 
-def command(kind: str, **data: Any) -> Command:
+def command(kind: str, **data: Any) -> DeviceCommand:
     return parse_command(json.dumps({"reqID": 7, "msgType": kind, "data": data}).encode(), OBJECTS)
 
 
-def request(kind: str, **data: Any) -> Request:
+def request(kind: str, **data: Any) -> DeviceRequest:
     return command(kind, **data).request
 
 
 def test_commands_without_values() -> None:
-    assert request("read", path="/3/0/1") == request("read", path="3/0/1") == Request(GET, (3, 0, 1))
-    assert request("read", path="/3/0/6/0") == Request(GET, (3, 0, 6, 0))
-    assert request("discover", path="/3") == Request(GET, (3,), accept=LINK_FORMAT)
-    assert request("observe", path="/3/0") == Request(GET, (3, 0), observe=OBSERVE)
-    assert request("cancel-observe", path="/3/0") == Request(GET, (3, 0), observe=CANCEL)
-    assert request("delete", path="/2/1") == Request(DELETE, (2, 1))
+    assert request("read", path="/3/0/1") == request("read", path="3/0/1") == DeviceRequest(GET, (3, 0, 1))
+    assert request("read", path="/3/0/6/0") == DeviceRequest(GET, (3, 0, 6, 0))
+    assert request("discover", path="/3") == DeviceRequest(GET, (3,), accept=LINK_FORMAT)
+    assert request("observe", path="/3/0") == DeviceRequest(GET, (3, 0), observe=OBSERVE)
+    assert request("cancel-observe", path="/3/0") == DeviceRequest(GET, (3, 0), observe=CANCEL)
+    assert request("delete", path="/2/1") == DeviceRequest(DELETE, (2, 1))
 
 
 def test_execute() -> None:
-    assert request("execute", path="/3/0/4") == Request(POST, (3, 0, 4), content_format=TEXT)
+    assert request("execute", path="/3/0/4") == DeviceRequest(POST, (3, 0, 4), content_format=TEXT)
     for none in (None, "undefined", ""):
         assert request("execute", path="/3/0/4", args=none).payload == b""
     assert request("execute", path="/3/0/4", args="0='a',1").payload == b"0='a',1"
@@ -52,14 +52,14 @@ def test_execute() -> None:
 
 def test_write_attributes() -> None:
     found = request("write-attr", path="/3/0/9", pmin=1, pmax="60", gt=42.25, lt=None, st="", other=5)
-    assert found == Request(PUT, (3, 0, 9), query=("pmin=1", "pmax=60", "gt=42.25", "st"))
+    assert found == DeviceRequest(PUT, (3, 0, 9), query=("pmin=1", "pmax=60", "gt=42.25", "st"))
     assert request("write-attr", path="/3", lt=-0.0000001).query == ("lt=-0.0000001",)
 
 
 def test_write_of_a_single_value() -> None:
     found = request("write", path="/3/0/13", type="Time", value=1000)
     payload = tlv.encode([tlv.Tlv(tlv.RESOURCE, 13, b"\x03\xe8")])
-    assert found == Request(PUT, (3, 0, 13), payload=payload, content_format=TLV)
+    assert found == DeviceRequest(PUT, (3, 0, 13), payload=payload, content_format=TLV)
     assert request("write", path="/3/0/13", value="1000") == found  # with the type of the definition
     assert request("write", basePath="/", path="/3/0/13", type="Time", value=1000) == found
     found = request("write", path="/1/0/6", type="Boolean", value="true")
@@ -209,7 +209,7 @@ def test_any_bytes_are_a_command_or_an_error(payload: bytes) -> None:
         parse_command(payload, OBJECTS)
 
 
-def answered(asked: Command, code: int, payload: bytes = b"", number: int | None = None) -> dict[str, Any]:
+def answered(asked: DeviceCommand, code: int, payload: bytes = b"", number: int | None = None) -> dict[str, Any]:
     return json.loads(answers.encode(answers.answer(asked, code, payload, number, OBJECTS)))
 
 
@@ -300,7 +300,7 @@ def test_an_update() -> None:
     after = registration.update(after, ("b=U",), b"</3/0>", LIMITS)
     assert (after.objects, after.queue_mode, after.endpoint) == (("/3/0",), False, "pump-7")
     assert registration.update(before, ("ep=other",), b"", LIMITS).endpoint == "pump-7"
-    with pytest.raises(registration.Refused):
+    with pytest.raises(registration.RegistrationRefused):
         registration.update(before, ("lt=0",), b"", LIMITS)
 
 
@@ -321,6 +321,6 @@ def test_an_update() -> None:
     ],
 )  # fmt: skip
 def test_registrations_that_are_refused(query: tuple[str, ...], payload: bytes, code: int, text: str) -> None:
-    with pytest.raises(registration.Refused, match=text) as raised:
+    with pytest.raises(registration.RegistrationRefused, match=text) as raised:
         registration.register(query, payload, LIMITS)
     assert raised.value.code == code

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import msgspec
 
-from .commands import BadCommand, Command, named_path
+from .commands import BadCommand, DeviceCommand, named_path
 from .content import BadContent, to_content
 from .links import split
 from .objects import Objects
@@ -44,7 +44,7 @@ def encode(message: Message) -> bytes:
 
 
 def answer(
-    command: Command, code: int, payload: bytes, content_format: int | None, objects: Objects, root: str = "/"
+    command: DeviceCommand, code: int, payload: bytes, content_format: int | None, objects: Objects, root: str = "/"
 ) -> Message:
     """Return the answer to a command. A payload that cannot be translated is answered as a bad request."""
     data: dict[str, Any] = {"reqPath": command.named, "code": dotted(code), "codeMsg": NAMES.get(code, "unknown")}
@@ -64,7 +64,7 @@ def notification(message: Message, number: int) -> Message:
 
 
 def _content(
-    command: Command, code: int, payload: bytes, content_format: int | None, objects: Objects, root: str
+    command: DeviceCommand, code: int, payload: bytes, content_format: int | None, objects: Objects, root: str
 ) -> Any:
     if code != CONTENT:
         return None
@@ -76,19 +76,19 @@ def _content(
     return to_content(command.request.path, content_format, payload, objects, root)
 
 
-def acknowledged(command: Command) -> Message:
+def acknowledged(command: DeviceCommand) -> Message:
     """Return what is published when a device has only confirmed that it has a command."""
     return command.message | {"msgType": "ack"}
 
 
-def failure(command: Command, code: int, reason: str) -> Message:
+def failure(command: DeviceCommand, code: int, reason: str) -> Message:
     """Return the answer to a command that the device has not answered, or not in a form that is understood."""
     data = {"reqPath": command.named, "code": dotted(code), "codeMsg": NAMES[code], "reason": reason}
     return command.message | {"data": data}
 
 
 def bad_command(error: BadCommand) -> Message:
-    """Return the answer to what is no command."""
+    """Return the answer to a message that is not a command."""
     rest = {name: value for name, value in error.message.items() if name != "data"}
     data = {"code": dotted(BAD_REQUEST), "codeMsg": NAMES[BAD_REQUEST], "reason": str(error)}
     named = named_path(error.message)

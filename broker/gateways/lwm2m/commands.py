@@ -35,7 +35,7 @@ class BadCommand(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class DeviceRequest:
     """A request of CoAP, whose path does not have the device's alternate path."""
 
     code: int
@@ -48,17 +48,17 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class DeviceCommand:
     """``message``: its fields without ``data``, which the answer repeats. ``kind``: its ``msgType``. ``named``: the
     path as the command has it."""
 
     message: dict[str, Any]
     kind: str
     named: str
-    request: Request
+    request: DeviceRequest
 
 
-def parse_command(payload: bytes, objects: Objects) -> Command:
+def parse_command(payload: bytes, objects: Objects) -> DeviceCommand:
     """Return a command. Raises BadCommand."""
     try:
         message = msgspec.json.decode(payload)
@@ -72,7 +72,7 @@ def parse_command(payload: bytes, objects: Objects) -> Command:
         raise BadCommand(str(error), message) from None
 
 
-def _command(message: dict[str, Any], objects: Objects) -> Command:
+def _command(message: dict[str, Any], objects: Objects) -> DeviceCommand:
     kind, data = message.get("msgType"), message.get("data")
     translate = _COMMANDS.get(kind) if isinstance(kind, str) else None
     if translate is None or not isinstance(kind, str):
@@ -81,7 +81,7 @@ def _command(message: dict[str, Any], objects: Objects) -> Command:
         raise BadCommand("data is not an object")
     request = translate(_Data(data, message.get("encoding", "plain"), objects))
     rest = {name: value for name, value in message.items() if name != "data"}
-    return Command(rest, kind, named_path(message), request)
+    return DeviceCommand(rest, kind, named_path(message), request)
 
 
 def named_path(message: dict[str, Any]) -> str:
@@ -156,38 +156,38 @@ class _Data:
         return found is not None and found.multiple
 
 
-def _read(data: _Data) -> Request:
-    return Request(GET, data.path("path", OBJECT))
+def _read(data: _Data) -> DeviceRequest:
+    return DeviceRequest(GET, data.path("path", OBJECT))
 
 
-def _discover(data: _Data) -> Request:
-    return Request(GET, data.path("path", OBJECT, RESOURCE), accept=LINK_FORMAT)
+def _discover(data: _Data) -> DeviceRequest:
+    return DeviceRequest(GET, data.path("path", OBJECT, RESOURCE), accept=LINK_FORMAT)
 
 
-def _observe(data: _Data) -> Request:
-    return Request(GET, data.path("path", OBJECT), observe=OBSERVE)
+def _observe(data: _Data) -> DeviceRequest:
+    return DeviceRequest(GET, data.path("path", OBJECT), observe=OBSERVE)
 
 
-def _cancel_observe(data: _Data) -> Request:
-    return Request(GET, data.path("path", OBJECT), observe=CANCEL)
+def _cancel_observe(data: _Data) -> DeviceRequest:
+    return DeviceRequest(GET, data.path("path", OBJECT), observe=CANCEL)
 
 
-def _write(data: _Data) -> Request:
+def _write(data: _Data) -> DeviceRequest:
     base = data.data.get("basePath", "/")
     if base == "/":
         path = data.path("path", RESOURCE)
         value = data.bytes_of(data.data, path)
         kind = tlv.RESOURCE if len(path) == RESOURCE else tlv.RESOURCE_INSTANCE
-        return Request(PUT, path, payload=tlv.encode([tlv.Tlv(kind, path[-1], value)]), content_format=TLV)
+        return DeviceRequest(PUT, path, payload=tlv.encode([tlv.Tlv(kind, path[-1], value)]), content_format=TLV)
     path = data.path("basePath", INSTANCE, RESOURCE)
     values = data.values(path)
     if len(path) == INSTANCE:
-        return Request(POST, path, payload=tlv.encode(_resources(values)), content_format=TLV)
+        return DeviceRequest(POST, path, payload=tlv.encode(_resources(values)), content_format=TLV)
     if len(values) == 1 and not data.multiple(path):
         entry = tlv.Tlv(tlv.RESOURCE, path[-1], values[0][1])
     else:
         entry = _resource(path[-1], values)
-    return Request(PUT, path, payload=tlv.encode([entry]), content_format=TLV)
+    return DeviceRequest(PUT, path, payload=tlv.encode([entry]), content_format=TLV)
 
 
 def _resources(values: list[tuple[Path, bytes]]) -> list[tlv.Tlv]:
@@ -216,7 +216,7 @@ def _resource(number: int, values: list[tuple[Path, bytes]]) -> tlv.Tlv:
     return tlv.Tlv(tlv.MULTIPLE_RESOURCE, number, inner=tuple(instances.values()))
 
 
-def _create(data: _Data) -> Request:
+def _create(data: _Data) -> DeviceRequest:
     path = data.path("basePath", OBJECT, OBJECT)
     instances: dict[int, list[tuple[Path, bytes]]] = {}
     for where, value in data.values(path, optional=True):
@@ -226,14 +226,14 @@ def _create(data: _Data) -> Request:
     entries = [
         tlv.Tlv(tlv.OBJECT_INSTANCE, number, inner=tuple(_resources(values))) for number, values in instances.items()
     ]
-    return Request(POST, path, payload=tlv.encode(entries), content_format=TLV)
+    return DeviceRequest(POST, path, payload=tlv.encode(entries), content_format=TLV)
 
 
-def _delete(data: _Data) -> Request:
-    return Request(DELETE, data.path("path", INSTANCE, INSTANCE))
+def _delete(data: _Data) -> DeviceRequest:
+    return DeviceRequest(DELETE, data.path("path", INSTANCE, INSTANCE))
 
 
-def _execute(data: _Data) -> Request:
+def _execute(data: _Data) -> DeviceRequest:
     arguments = data.data.get("args")
     if arguments is None or arguments == "undefined":  # what EMQX's users send for none
         arguments = ""
@@ -243,15 +243,15 @@ def _execute(data: _Data) -> Request:
         payload = arguments.encode()
     except UnicodeEncodeError:
         raise BadCommand("data.args has half of a surrogate pair") from None
-    return Request(POST, data.path("path", RESOURCE, RESOURCE), payload=payload, content_format=TEXT)
+    return DeviceRequest(POST, data.path("path", RESOURCE, RESOURCE), payload=payload, content_format=TEXT)
 
 
-def _write_attributes(data: _Data) -> Request:
+def _write_attributes(data: _Data) -> DeviceRequest:
     path = data.path("path", OBJECT)
     given = [(name, data.data[name]) for name in ATTRIBUTES if data.data.get(name) is not None]
     if not given:
         raise BadCommand(f"data has none of {', '.join(ATTRIBUTES)}")
-    return Request(PUT, path, query=tuple([_attribute(name, value) for name, value in given]))
+    return DeviceRequest(PUT, path, query=tuple([_attribute(name, value) for name, value in given]))
 
 
 def _attribute(name: str, value: object) -> str:
@@ -268,7 +268,7 @@ def _attribute(name: str, value: object) -> str:
     return f"{name}={text}"
 
 
-_COMMANDS: Final[dict[str, Callable[[_Data], Request]]] = {
+_COMMANDS: Final[dict[str, Callable[[_Data], DeviceRequest]]] = {
     "read": _read,
     "discover": _discover,
     "observe": _observe,

@@ -16,12 +16,12 @@ from ...mqtt.packets import Ack, Connack, Connect, Disconnect, Suback, Subscribe
 from ..coap import codec as coap
 from ..coap.exchange import Answer, Endpoint, QueueFull, Request
 from . import answers, registration
-from .commands import CANCEL, OBSERVE, BadCommand, Command, parse_command
+from .commands import CANCEL, OBSERVE, BadCommand, DeviceCommand, parse_command
 from .devices import Devices
-from .observations import Observations
+from .observations import DeviceObservations
 from .paths import text_of
 from .pending import SPACING, LastAnswers, PendingCommands
-from .registration import Refused, Registration
+from .registration import Registration, RegistrationRefused
 from .settings import Lwm2mSettings
 
 # The states.
@@ -46,7 +46,7 @@ _UNAVAILABLE: Final = frozenset(
 )  # fmt: skip
 
 
-class Conversation:
+class DeviceConversation:
     """One device's conversation. ``broker.gateway.GatewayChannel`` describes the methods that the node calls."""
 
     __slots__ = (
@@ -69,7 +69,7 @@ class Conversation:
         self._pending = PendingCommands(
             settings.qmode_time_window, settings.max_queued_commands, settings.max_queued_bytes
         )
-        self._observations = Observations(settings.max_observations)
+        self._observations = DeviceObservations(settings.max_observations)
         self._last = LastAnswers()
         self._lifetime: Pending | None = None
         self._spacing: Pending | None = None
@@ -110,7 +110,7 @@ class Conversation:
     def _register(self, request: Request) -> None:
         try:
             registered = registration.register(request.query, request.payload, self._settings.limits)
-        except Refused as error:
+        except RegistrationRefused as error:
             self._refuse(request, error)
             return
         before = self._registration
@@ -137,7 +137,7 @@ class Conversation:
         self._end()
         self._link.renew(datagram)
 
-    def _refuse(self, request: Request, error: Refused) -> None:
+    def _refuse(self, request: Request, error: RegistrationRefused) -> None:
         self._link.drop("registration_refused", str(error))
         request.answer(error.code)
 
@@ -150,7 +150,7 @@ class Conversation:
     def _update(self, request: Request, before: Registration) -> None:
         try:
             after = registration.update(before, request.query, request.payload, self._settings.limits)
-        except Refused as error:
+        except RegistrationRefused as error:
             self._refuse(request, error)
             return
         self._registration = after
@@ -271,7 +271,7 @@ class Conversation:
         self._spacing = None
         self._send_waiting()
 
-    def _send(self, command: Command, payload: bytes) -> None:
+    def _send(self, command: DeviceCommand, payload: bytes) -> None:
         request = command.request
         registered = self._registration
         assert registered is not None
@@ -317,7 +317,7 @@ class Conversation:
         if request.observe == OBSERVE:
             self._observations.begin(request.path, token)
 
-    def _on_answer(self, command: Command, answer: Answer | None) -> None:
+    def _on_answer(self, command: DeviceCommand, answer: Answer | None) -> None:
         if self.state == OVER:
             return
         if answer is None:
@@ -328,14 +328,14 @@ class Conversation:
             message = self._translated(command, answer)
         self._answer(command, message)
 
-    def _translated(self, command: Command, answer: Answer) -> dict[str, Any]:
+    def _translated(self, command: DeviceCommand, answer: Answer) -> dict[str, Any]:
         registered = self._registration
         assert registered is not None
         return answers.answer(
             command, answer.code, answer.payload, answer.content_format, self._settings.objects, registered.root
         )
 
-    def _notified(self, command: Command) -> Callable[[Answer], None]:
+    def _notified(self, command: DeviceCommand) -> Callable[[Answer], None]:
         def notified(answer: Answer) -> None:
             if answer.code >= coap.BAD_REQUEST or answer.observe is None:
                 self._observations.end(command.request.path)
@@ -351,7 +351,7 @@ class Conversation:
         assert registered is not None
         return self._settings.topic(name, registered.endpoint, self._link.peer[0])
 
-    def _answer(self, command: Command, message: dict[str, Any]) -> None:
+    def _answer(self, command: DeviceCommand, message: dict[str, Any]) -> None:
         """Publish the answer to a command, and keep it for the API."""
         self._last.put(command.named, command.kind, answers.encode(message["data"]))
         self._publish("response", message)

@@ -4,9 +4,9 @@ from typing import Final
 
 from ...gateway import EmqxGatewayPlugin, Gateway
 from ...listener_kinds import ListenerKind
-from .conversation import Conversation
+from .conversation import DeviceConversation
 from .devices import Devices
-from .settings import Lwm2mSettings, Topics
+from .settings import DeviceTopics, Lwm2mSettings
 
 CHALLENGE_BYTES: Final = 64
 """Bytes of requests that an address may be sent to prove itself: some attempts of some bytes each."""
@@ -16,7 +16,7 @@ _NO_DTLS: Final = "a listener of type lwm2m has no DTLS"
 GATEWAY: Final = Gateway(
     name="lwm2m",
     listener=ListenerKind(name="lwm2m", protocol="lwm2m:udp", scheme="coap", port=5683, datagram=True),
-    channel=Conversation,
+    channel=DeviceConversation,
     settings=Lwm2mSettings,
     proto_name="LwM2M",
     proto_ver=PROTO_VER,
@@ -34,7 +34,7 @@ GATEWAY: Final = Gateway(
             "mountpoint": ("gateway.mountpoint", "text"),
             "update_msg_publish_condition": ("gateway.update_msg_publish_condition", "text"),
             "xml_dir": ("gateway.xml_dir", "directory"),
-            **{f"topics.{name}": (f"gateway.topics.{name}", "text") for name in Topics.__struct_fields__},
+            **{f"topics.{name}": (f"gateway.topics.{name}", "text") for name in DeviceTopics.__struct_fields__},
         },
         left_out={
             "lb": "no proxy protocol for datagrams",

@@ -12,7 +12,7 @@ class BadLinks(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class WebLink:
     """``</3/0>;pmin=10``: target ``/3/0``, attributes by name; one without a value has an empty one."""
 
     target: str
@@ -24,7 +24,7 @@ def split(text: str) -> list[str]:
     return [each.strip() for each in _cut(text, ",") if each.strip()]
 
 
-def parse(text: str) -> list[Link]:
+def parse(text: str) -> list[WebLink]:
     """Return the links. Raises BadLinks."""
     links = split(text)
     if len(links) > MAX_LINKS:
@@ -32,7 +32,7 @@ def parse(text: str) -> list[Link]:
     return [_link(each) for each in links]
 
 
-def _link(text: str) -> Link:
+def _link(text: str) -> WebLink:
     target, *parts = _cut(text, ";")
     target = target.strip()
     if not target.startswith("<") or not target.endswith(">"):
@@ -43,7 +43,7 @@ def _link(text: str) -> Link:
     for part in parts:
         name, _, value = part.partition("=")
         attributes[name.strip().lower()] = value.strip().strip('"')
-    return Link(target[1:-1].strip(), attributes)
+    return WebLink(target[1:-1].strip(), attributes)
 
 
 def _cut(text: str, separator: str) -> list[str]:

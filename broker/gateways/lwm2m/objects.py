@@ -22,11 +22,11 @@ SHIPPED: Final = FilePath(__file__).parent / "objects"
 
 
 class BadObjects(ValueError):
-    """A file is no definition of objects; the message says which and why."""
+    """A file does not define objects; the message says which and why."""
 
 
 @dataclass(frozen=True, slots=True)
-class Resource:
+class ResourceDefinition:
     """``kind``: the type of its value, empty for one that is executed; ``operations``: R, W, RW, E or none."""
 
     id: int
@@ -37,25 +37,25 @@ class Resource:
 
 
 @dataclass(frozen=True, slots=True)
-class Object:
+class ObjectDefinition:
     """An object with its resources by identifier."""
 
     id: int
     name: str
     multiple: bool
-    resources: dict[int, Resource]
+    resources: dict[int, ResourceDefinition]
 
 
 class Objects:
     """All known objects."""
 
-    def __init__(self, objects: dict[int, Object]) -> None:
+    def __init__(self, objects: dict[int, ObjectDefinition]) -> None:
         self._objects = objects
 
     def __len__(self) -> int:
         return len(self._objects)
 
-    def resource(self, path: Path) -> Resource | None:
+    def resource(self, path: Path) -> ResourceDefinition | None:
         """Return the definition of the resource of a path, which may be that of an instance of it."""
         found = self._objects.get(path[0]) if len(path) >= RESOURCE else None
         return None if found is None else found.resources.get(path[2])
@@ -85,11 +85,11 @@ def load(directory: str | None) -> Objects:
 
 
 @cache
-def _shipped() -> dict[int, Object]:
+def _shipped() -> dict[int, ObjectDefinition]:
     return _in(SHIPPED)
 
 
-def _in(directory: FilePath) -> dict[int, Object]:
+def _in(directory: FilePath) -> dict[int, ObjectDefinition]:
     try:
         files = sorted(each for each in directory.iterdir() if each.suffix.lower() == ".xml")
     except OSError as error:
@@ -99,7 +99,7 @@ def _in(directory: FilePath) -> dict[int, Object]:
     return {each.id: each for file in files for each in _read(file)}
 
 
-def _read(file: FilePath) -> list[Object]:
+def _read(file: FilePath) -> list[ObjectDefinition]:
     try:
         with file.open("rb") as opened:
             data = opened.read(MAX_FILE_BYTES + 1)
@@ -111,25 +111,25 @@ def _read(file: FilePath) -> list[Object]:
         raise BadObjects(f"{file}: {error}") from None
 
 
-def parse(data: bytes) -> list[Object]:
+def parse(data: bytes) -> list[ObjectDefinition]:
     """Return the objects of an XML file. Raises BadObjects."""
     if len(data) > MAX_FILE_BYTES:
         raise BadObjects(f"larger than {MAX_FILE_BYTES} bytes")
     root = _Tree().read(data)
     found = [_object(each) for each in root.all("Object")]
     if not found:
-        raise BadObjects("no element Object")
+        raise BadObjects("no element ObjectDefinition")
     return found
 
 
-def _object(element: "_Element") -> Object:
+def _object(element: "_Element") -> ObjectDefinition:
     number = _identifier(element.text("ObjectID"))
     resources = [_resource(item) for group in element.all("Resources") for item in group.all("Item")]
     multiple = element.text("MultipleInstances") == "Multiple"
-    return Object(number, _name(element), multiple, {each.id: each for each in resources})
+    return ObjectDefinition(number, _name(element), multiple, {each.id: each for each in resources})
 
 
-def _resource(item: "_Element") -> Resource:
+def _resource(item: "_Element") -> ResourceDefinition:
     number = _identifier(item.attributes.get("ID", ""))
     kind = item.text("Type")
     if kind.title() in TYPES:
@@ -139,7 +139,7 @@ def _resource(item: "_Element") -> Resource:
     else:
         kind = ""
     multiple = item.text("MultipleInstances") == "Multiple"
-    return Resource(number, _name(item), item.text("Operations").upper(), kind, multiple)
+    return ResourceDefinition(number, _name(item), item.text("Operations").upper(), kind, multiple)
 
 
 def _name(element: "_Element") -> str:

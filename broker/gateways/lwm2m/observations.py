@@ -3,14 +3,14 @@
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from .commands import OBSERVE, Request
+from .commands import OBSERVE, DeviceRequest
 from .paths import BadPath, Path, parse
 from .settings import Lwm2mSettings
 
 SETTING: Final = "max_observations"
 
 
-class Observations:
+class DeviceObservations:
     """Those of one device."""
 
     __slots__ = ("_most", "_tokens")
@@ -22,7 +22,7 @@ class Observations:
     def __len__(self) -> int:
         return len(self._tokens)
 
-    def refuses(self, request: Request) -> str:
+    def refuses(self, request: DeviceRequest) -> str:
         """Return the setting that does not allow a request, which would begin another observation."""
         begins = request.observe == OBSERVE and request.path not in self._tokens
         return SETTING if begins and len(self._tokens) >= self._most else ""

@@ -19,7 +19,7 @@ _ANSWER_BYTES: Final = 200
 
 
 class PendingCommands:
-    """The commands of one device. Each is added, perhaps waits and is taken by ``next``, and ends with ``done``."""
+    """The commands of one device. ``add`` counts a command, which may ``wait`` until ``next``; ``done`` ends it."""
 
     __slots__ = ("_bytes", "_count", "_heard_at", "_max_bytes", "_max_commands", "_waiting", "_window")
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from urllib.parse import unquote
 
-from .links import BadLinks, Link, parse
+from .links import BadLinks, WebLink, parse
 
 DEFAULT_LIFETIME: Final = 86_400
 """Seconds, if a device names none (LwM2M 1.0, 5.3.1)."""
@@ -21,7 +21,7 @@ _NOT_IN_A_NAME: Final = frozenset("/+#\0")
 BINDINGS: Final = frozenset(("U", "UQ", "S", "SQ", "US", "UQS"))
 
 
-class Refused(ValueError):
+class RegistrationRefused(ValueError):
     """A registration is not accepted: ``code`` is that of CoAP; the message says why."""
 
     def __init__(self, code: int, message: str) -> None:
@@ -34,7 +34,7 @@ PRECONDITION_FAILED: Final = 0x8C
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class Lifetimes:
     """Lifetimes in seconds that a listener accepts."""
 
     shortest: int
@@ -65,17 +65,19 @@ class Registration:
         return self.parameters | {"alternatePath": self.root, "objectList": list(self.objects)}
 
 
-def register(query: Iterable[str], payload: bytes, limits: Limits) -> Registration:
-    """Return what a device registers. Raises Refused."""
+def register(query: Iterable[str], payload: bytes, limits: Lifetimes) -> Registration:
+    """Return what a device registers. Raises RegistrationRefused."""
     given = _parameters(query)
     endpoint = given.get("ep", "")
     if not endpoint:
-        raise Refused(BAD_REQUEST, "ep is missing")
+        raise RegistrationRefused(BAD_REQUEST, "ep is missing")
     if len(endpoint.encode()) > MAX_ENDPOINT or not endpoint.isprintable() or _NOT_IN_A_NAME & set(endpoint):
-        raise Refused(BAD_REQUEST, f"ep has more than {MAX_ENDPOINT} bytes, or one of / + # or a control character")
+        raise RegistrationRefused(
+            BAD_REQUEST, f"ep has more than {MAX_ENDPOINT} bytes, or one of / + # or a control character"
+        )
     version = given.get("lwm2m", "")
     if version != "1" and not (version.startswith("1.") and version[2:].isdecimal()):
-        raise Refused(PRECONDITION_FAILED, "lwm2m is missing, or is not 1 or 1.x")
+        raise RegistrationRefused(PRECONDITION_FAILED, "lwm2m is missing, or is not 1 or 1.x")
     lifetime = _lifetime(given, limits)
     root, objects = _objects(payload)
     parameters: dict[str, Any] = {"ep": endpoint, "lt": lifetime, "lwm2m": version}
@@ -83,8 +85,8 @@ def register(query: Iterable[str], payload: bytes, limits: Limits) -> Registrati
     return Registration(endpoint, lifetime, version, _binding(given), root, objects, parameters)
 
 
-def update(before: Registration, query: Iterable[str], payload: bytes, limits: Limits) -> Registration:
-    """Return the registration after an update, which has only what changes. Raises Refused."""
+def update(before: Registration, query: Iterable[str], payload: bytes, limits: Lifetimes) -> Registration:
+    """Return the registration after an update, which has only what changes. Raises RegistrationRefused."""
     given = _parameters(query)
     parameters = dict(before.parameters)
     changed = before
@@ -105,21 +107,21 @@ def _parameters(query: Iterable[str]) -> dict[str, str]:
     for each in query:
         name, _, value = each.partition("=")
         if name in found:
-            raise Refused(BAD_REQUEST, f"{name[:20]} is given twice")
+            raise RegistrationRefused(BAD_REQUEST, f"{name[:20]} is given twice")
         if name != "ep" and len(value) > MAX_VALUE:
-            raise Refused(BAD_REQUEST, f"{name[:20]} has more than {MAX_VALUE} characters")
+            raise RegistrationRefused(BAD_REQUEST, f"{name[:20]} has more than {MAX_VALUE} characters")
         found[name] = value
     return found
 
 
-def _lifetime(given: dict[str, str], limits: Limits) -> int:
+def _lifetime(given: dict[str, str], limits: Lifetimes) -> int:
     text = given.get("lt")
     if text is None:
         return max(limits.shortest, min(DEFAULT_LIFETIME, limits.longest))
     if not text.isascii() or not text.isdecimal() or len(text) > 10:
-        raise Refused(BAD_REQUEST, "lt is not a number of seconds")
+        raise RegistrationRefused(BAD_REQUEST, "lt is not a number of seconds")
     if not limits.shortest <= int(text) <= limits.longest:
-        raise Refused(
+        raise RegistrationRefused(
             BAD_REQUEST, f"lt is not from lifetime_min to lifetime_max, {limits.shortest} to {limits.longest}"
         )
     return int(text)
@@ -128,7 +130,7 @@ def _lifetime(given: dict[str, str], limits: Limits) -> int:
 def _binding(given: dict[str, str]) -> str:
     binding = given.get("b", DEFAULT_BINDING)
     if binding not in BINDINGS:
-        raise Refused(BAD_REQUEST, f"b is not one of {', '.join(sorted(BINDINGS))}")
+        raise RegistrationRefused(BAD_REQUEST, f"b is not one of {', '.join(sorted(BINDINGS))}")
     return binding
 
 
@@ -137,16 +139,16 @@ def _objects(payload: bytes) -> tuple[str, tuple[str, ...]]:
     try:
         links = parse(payload.decode())
     except (UnicodeDecodeError, BadLinks) as error:
-        raise Refused(BAD_REQUEST, f"the list of objects: {str(error)[:100]}") from None
+        raise RegistrationRefused(BAD_REQUEST, f"the list of objects: {str(error)[:100]}") from None
     if len(links) > MAX_OBJECTS:
-        raise Refused(BAD_REQUEST, f"more than {MAX_OBJECTS} objects and instances")
+        raise RegistrationRefused(BAD_REQUEST, f"more than {MAX_OBJECTS} objects and instances")
     roots = [link.target for link in links if "oma.lwm2m" in link.attributes.get("rt", "").split()]
     root = "/" + roots[0].strip("/") if roots else "/"
     objects = [_without(root, link) for link in links if link.target not in roots]
     return root, tuple(objects)
 
 
-def _without(root: str, link: Link) -> str:
+def _without(root: str, link: WebLink) -> str:
     target = "/" + unquote(link.target).strip("/")
     if root != "/" and target.startswith(root + "/"):
         return target[len(root) :]

@@ -11,7 +11,7 @@ from ...mqtt.topics import matches, valid_filter, valid_name
 from ..coap.settings import Transmission
 from .objects import BadObjects, Objects, load
 from .paths import BadPath, Path, parse
-from .registration import Limits
+from .registration import Lifetimes
 
 ENDPOINT: Final = "%e"
 ADDRESS: Final = "%a"
@@ -19,7 +19,7 @@ ADDRESS: Final = "%a"
 Topic = Annotated[str, Meta(min_length=1, max_length=1024)]
 
 
-class Topics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class DeviceTopics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The topics of a device, after the mountpoint."""
 
     command: Topic = "dn/#"
@@ -39,7 +39,7 @@ class Lwm2mSettings(Transmission, frozen=True, forbid_unknown_fields=True, dict=
     qmode_time_window: Annotated[float, Meta(ge=0, le=86_400)] = 22.0
     auto_observe: bool | list[str] = False
     mountpoint: Annotated[str, Meta(max_length=1024)] = "lwm2m/%e/"
-    topics: Topics = Topics()
+    topics: DeviceTopics = DeviceTopics()
     update_msg_publish_condition: Literal["contains_object_list", "always"] = "contains_object_list"
     xml_dir: str | None = None
     username: str | None = None
@@ -94,6 +94,6 @@ class Lwm2mSettings(Transmission, frozen=True, forbid_unknown_fields=True, dict=
         return tuple([parse(path) for path in self.auto_observe])
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> Lifetimes:
         """The lifetimes that are accepted."""
-        return Limits(self.lifetime_min, self.lifetime_max)
+        return Lifetimes(self.lifetime_min, self.lifetime_max)

@@ -71,11 +71,11 @@ def _head(data: bytes, at: int) -> tuple[int, int, int, int]:
     length_size = first >> 3 & 3
     start = at + 1 + id_size + length_size
     if start > len(data):
-        raise BadTlv("the head of an entry is cut off")
+        raise BadTlv("an entry is incomplete: its head")
     number = int.from_bytes(data[at + 1 : at + 1 + id_size])
     length = int.from_bytes(data[at + 1 + id_size : start]) if length_size else first & 7
     if start + length > len(data):
-        raise BadTlv("the value of an entry is cut off")
+        raise BadTlv("an entry is incomplete: its value")
     return first >> 6, number, start, start + length
 
 
