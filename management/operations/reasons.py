@@ -490,7 +490,7 @@ REASONS: Final = (
         "socket",
         "no_answer",
         ("max_retries", "max_retransmit"),
-        "a client was disconnected: it has not answered any of the repetitions of a message",
+        "a client has not answered any of the repetitions of a message. It was disconnected, unless it is an LwM2M device",
     ),
     Reason(
         "socket",

@@ -49,12 +49,13 @@ class CoapAnswer:
 class CoapCall:
     """A request of the node that is not answered, or observes. ``due``: when an acknowledged one is given up."""
 
-    __slots__ = ("answered", "due", "notified", "seen_at", "sequence", "token", "transfer")
+    __slots__ = ("acknowledged", "answered", "due", "notified", "seen_at", "sequence", "token", "transfer")
 
     def __init__(
         self, token: bytes, transfer: Transfer, answered: Callable[[CoapAnswer | None], None] | None,
-        notified: Callable[[CoapAnswer], None] | None,
+        notified: Callable[[CoapAnswer], None] | None, acknowledged: Callable[[], None] | None,
     ) -> None:  # fmt: skip
+        self.acknowledged = acknowledged
         self.token = token
         self.transfer = transfer
         self.answered = answered
@@ -112,6 +113,8 @@ class CoapCalls:
         payload: bytes,
         answered: Callable[[CoapAnswer | None], None],
         notified: Callable[[CoapAnswer], None] | None,
+        acknowledged: Callable[[], None] | None,
+        token: bytes,
     ) -> bytes:
         """See ``exchange.CoapEndpoint.request``."""
         calls = self._calls
@@ -121,7 +124,7 @@ class CoapCalls:
         if len([each for each in calls.values() if each.answered is not None]) >= settings.max_requests:
             raise QueueFull
         transfer = Transfer(code, options, payload, exponent_of(settings.block_size), settings.max_body_bytes)
-        call = CoapCall(self._new_token(), transfer, answered, notified)
+        call = CoapCall(token or self._new_token(), transfer, answered, notified, acknowledged)
         calls[call.token] = call
         self._send_call(call, call.token)
         return call.token
@@ -157,6 +160,9 @@ class CoapCalls:
             elif packet.code == codec.EMPTY:
                 call.due = self._link.now() + self._settings.answer_timeout
                 self._wake()
+                acknowledged, call.acknowledged = call.acknowledged, None
+                if acknowledged is not None:
+                    acknowledged()
             else:
                 self._take_answer(packet)
 

@@ -326,15 +326,19 @@ class CoapEndpoint:
         options: Iterable[tuple[int, bytes]] = (),
         answered: Callable[[CoapAnswer | None], None],
         notified: Callable[[CoapAnswer], None] | None = None,
+        acknowledged: Callable[[], None] | None = None,
+        token: bytes = b"",
     ) -> bytes:
         """Send a confirmable request, when those before it are acknowledged; return its token. ``answered`` gets the
-        whole answer, or None if there is none; ``notified`` the notifications that follow. Raises QueueFull."""
+        whole answer, or None if there is none; ``notified`` the notifications that follow; ``acknowledged`` is called
+        if the answer comes later than its acknowledgement. ``token``: that of an observation, which the request takes
+        over: to cancel one, it has to be the same (RFC 7641, section 3.6). Raises QueueFull."""
         found = [*options, *((codec.URI_PATH, each.encode()) for each in path)]
         found += [(codec.URI_QUERY, each.encode()) for each in query]
         for number, value in ((codec.CONTENT_FORMAT, content_format), (codec.ACCEPT, accept), (codec.OBSERVE, observe)):
             if value is not None:
                 found.append((number, codec.uint_bytes(value)))
-        return self._calls.request(code, found, payload, answered, notified)
+        return self._calls.request(code, found, payload, answered, notified, acknowledged, token)
 
     def forget(self, token: bytes) -> None:
         """Take no answers or notifications to a request any more; the next one is answered with RST."""

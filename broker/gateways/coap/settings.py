@@ -22,7 +22,6 @@ class Transmission(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     block_size: int = 1024
     max_body_bytes: Annotated[int, Meta(ge=1024, le=268_435_455)] = 65_536
     max_bodies_bytes: Annotated[int, Meta(ge=1024)] = 16_777_216
-    max_waiting_bytes: Annotated[int, Meta(ge=0)] = 65_536
 
     def __post_init__(self) -> None:
         if self.block_size not in SIZES:
@@ -35,3 +34,4 @@ class CoapSettings(Transmission, frozen=True, forbid_unknown_fields=True):
 
     client_timeout: Annotated[float, Meta(ge=1, le=86_400)] = 20.0
     observer_check: Annotated[float, Meta(ge=1, le=86_400)] = 3600.0
+    max_waiting_bytes: Annotated[int, Meta(ge=0)] = 65_536

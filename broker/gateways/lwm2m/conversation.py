@@ -2,7 +2,7 @@
 
 The device registers: it is logged in, its commands are subscribed to, and then it has its answer. From then on, each
 message of that subscription is a command, which becomes a request to the device, and each answer is published.
-``state`` names what has happened so far. The message layer is ``coap.exchange.Endpoint``."""
+``state`` names what has happened so far. The message layer is ``coap.exchange.CoapEndpoint``."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -14,7 +14,8 @@ from ...mqtt.encoder import Outgoing
 from ...mqtt.message import Message
 from ...mqtt.packets import Ack, Connack, Connect, Disconnect, Suback, Subscribe, TopicFilter
 from ..coap import codec as coap
-from ..coap.exchange import Answer, Endpoint, QueueFull, Request
+from ..coap.calls import CoapAnswer, QueueFull
+from ..coap.exchange import CoapEndpoint, CoapRequest
 from . import answers, registration
 from .commands import CANCEL, OBSERVE, BadCommand, DeviceCommand, parse_command
 from .devices import Devices
@@ -61,10 +62,10 @@ class DeviceConversation:
         shared = link.shared
         assert isinstance(shared, Devices)
         self._devices = shared
-        self._endpoint = Endpoint(link, settings, self._serve, self._lost)
+        self._endpoint = CoapEndpoint(link, settings, self._serve, self._lost)
         self._datagram = b""  # the one that is being taken
         self._registration: Registration | None = None
-        self._asking: Request | None = None  # the registration that has no answer yet
+        self._asking: CoapRequest | None = None  # the registration that has no answer yet
         self._largest = 0  # bytes of a packet that the broker accepts; 0: as many as MQTT allows
         self._pending = PendingCommands(
             settings.qmode_time_window, settings.max_queued_commands, settings.max_queued_bytes
@@ -86,7 +87,7 @@ class DeviceConversation:
             self._send_waiting()
         return len(data)
 
-    def _serve(self, request: Request) -> None:
+    def _serve(self, request: CoapRequest) -> None:
         if self.state == OVER:
             return
         if not request.path or request.path[0] != ROOT or len(request.path) > 2:
@@ -107,7 +108,7 @@ class DeviceConversation:
         else:
             request.answer(coap.METHOD_NOT_ALLOWED)
 
-    def _register(self, request: Request) -> None:
+    def _register(self, request: CoapRequest) -> None:
         try:
             registered = registration.register(request.query, request.payload, self._settings.limits)
         except RegistrationRefused as error:
@@ -129,15 +130,15 @@ class DeviceConversation:
         else:
             self._become_another(request)
 
-    def _become_another(self, request: Request) -> None:
+    def _become_another(self, request: CoapRequest) -> None:
         """Another device has the address now: this one ends, and a new conversation gets the datagram."""
-        request.carry_out_again()
+        request.forget()
         self._link.send(Disconnect(reason_codes.SUCCESS))
         datagram = self._datagram
         self._end()
         self._link.renew(datagram)
 
-    def _refuse(self, request: Request, error: RegistrationRefused) -> None:
+    def _refuse(self, request: CoapRequest, error: RegistrationRefused) -> None:
         self._link.drop("registration_refused", str(error))
         request.answer(error.code)
 
@@ -147,7 +148,7 @@ class DeviceConversation:
         keep_alive = min(registered.lifetime, MAX_KEEP_ALIVE)
         return Connect(V5, registered.endpoint, True, keep_alive, settings.username, password, None, {})
 
-    def _update(self, request: Request, before: Registration) -> None:
+    def _update(self, request: CoapRequest, before: Registration) -> None:
         try:
             after = registration.update(before, request.query, request.payload, self._settings.limits)
         except RegistrationRefused as error:
@@ -175,7 +176,6 @@ class DeviceConversation:
     def _lost(self) -> None:
         """A command has no answer. The device stays registered until its lifetime expires."""
         self._pending.lost()
-        self._endpoint.advance()
 
     # ------------------------------------------------------------------------------------------ from the broker
 
@@ -288,7 +288,7 @@ class DeviceConversation:
             self._endpoint.forget(old)
         token = b""
 
-        def answered(answer: Answer | None) -> None:
+        def answered(answer: CoapAnswer | None) -> None:
             self._pending.done(payload)
             if request.observe == OBSERVE and (answer is None or answer.observe is None):
                 self._observations.end(request.path, token)
@@ -317,7 +317,7 @@ class DeviceConversation:
         if request.observe == OBSERVE:
             self._observations.begin(request.path, token)
 
-    def _on_answer(self, command: DeviceCommand, answer: Answer | None) -> None:
+    def _on_answer(self, command: DeviceCommand, answer: CoapAnswer | None) -> None:
         if self.state == OVER:
             return
         if answer is None:
@@ -328,15 +328,15 @@ class DeviceConversation:
             message = self._translated(command, answer)
         self._answer(command, message)
 
-    def _translated(self, command: DeviceCommand, answer: Answer) -> dict[str, Any]:
+    def _translated(self, command: DeviceCommand, answer: CoapAnswer) -> dict[str, Any]:
         registered = self._registration
         assert registered is not None
         return answers.answer(
             command, answer.code, answer.payload, answer.content_format, self._settings.objects, registered.root
         )
 
-    def _notified(self, command: DeviceCommand) -> Callable[[Answer], None]:
-        def notified(answer: Answer) -> None:
+    def _notified(self, command: DeviceCommand) -> Callable[[CoapAnswer], None]:
+        def notified(answer: CoapAnswer) -> None:
             if answer.code >= coap.BAD_REQUEST or answer.observe is None:
                 self._observations.end(command.request.path)
             number = 0 if answer.observe is None else answer.observe
