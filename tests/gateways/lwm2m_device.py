@@ -12,6 +12,8 @@ from tests.support.peer import TIMEOUT
 
 CON, NON, ACK, RST = range(4)
 GET, POST, PUT, DELETE = range(1, 5)
+REPEATED_AFTER = 0.5
+"""Seconds until the device repeats a request that has no answer."""
 OBSERVE, LOCATION, PATH, FORMAT, QUERY, ACCEPT, BLOCK2, BLOCK1 = 6, 8, 11, 12, 15, 17, 23, 27
 
 
@@ -108,6 +110,7 @@ class Device(asyncio.DatagramProtocol):
         self._sequence = 1
         self._seen: dict[int, bytes] = {}
         self.location = ""
+        self.repeated = 0
 
     @classmethod
     async def open(cls, address: tuple[str, int], endpoint: str) -> "Device":
@@ -138,6 +141,7 @@ class Device(asyncio.DatagramProtocol):
 
     def _asked(self, request: Coap) -> None:
         if request.mid in self._seen:
+            self.repeated += 1
             if self._seen[request.mid]:
                 self.transport.sendto(self._seen[request.mid])
             return
@@ -198,10 +202,20 @@ class Device(asyncio.DatagramProtocol):
         mid = self.next_mid()
         found = [(PATH, each.encode()) for each in path.strip("/").split("/")]
         found += [(QUERY, each.encode()) for each in query]
-        self.send(Coap(CON, code, mid, mid.to_bytes(2), [*found, *options], payload))
+        request = Coap(CON, code, mid, mid.to_bytes(2), [*found, *options], payload)
+        for _ in range(int(patience(TIMEOUT) / REPEATED_AFTER)):
+            self.send(request)
+            try:
+                async with asyncio.timeout(REPEATED_AFTER):
+                    return await self._reply(request.token)
+            except TimeoutError:
+                continue
+        raise AssertionError(f"no answer to {request}")
+
+    async def _reply(self, token: bytes) -> Coap:
         while True:
-            reply = await asyncio.wait_for(self.replies.get(), patience(TIMEOUT))
-            if reply.token == mid.to_bytes(2):
+            reply = await self.replies.get()
+            if reply.token == token and reply.code:
                 if reply.kind == CON:
                     self.send(Coap(ACK, 0, reply.mid))
                 return reply
