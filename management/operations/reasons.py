@@ -490,7 +490,8 @@ REASONS: Final = (
         "socket",
         "no_answer",
         ("max_retries", "max_retransmit"),
-        "a client has not answered any of the repetitions of a message. It was disconnected, unless it is an LwM2M device",
+        "a client has not answered any of the repetitions of a message. It was disconnected, unless it is an LwM2M "
+        "device",
     ),
     Reason(
         "socket",
