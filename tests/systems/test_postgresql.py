@@ -18,6 +18,8 @@ from tests.ruleengine.sinks.other_sides import OtherSide
 from tests.support.certificates import Certificates
 from tests.support.fake_engine import FakeEngine, FakeReport, published
 from tests.support.waiting import until
+from tests.systems.contract import *  # noqa: F403
+from tests.systems.contract import System, killed_and_restarted
 from tests.systems.servers.postgresql import Postgresql
 
 TYPES = {each.name: each for each in resource.RESOURCES}
@@ -102,6 +104,29 @@ def write(engine: FakeEngine, sql: str, rows: list[dict[str, Any]], **params: An
     for each in rows:
         act.run(each, published(client_id=str(each.get("c", "c1"))))
     return report
+
+
+class PostgresqlSystem(System):
+    resource, action = PGSQL, TO_PGSQL
+    server: Postgresql
+
+    def config(self) -> dict[str, Any]:
+        return {"server": self.server.address, **login(self.server), "pool_size": 4}
+
+    def params(self) -> dict[str, Any]:
+        return {"sql": "insert into t(c, n) values (${c}, ${n})", "batch_size": 20}
+
+    def harm(self, row: int) -> None:
+        killed_and_restarted(self.server, row)
+
+    async def written(self) -> list[tuple[str, int]]:
+        return [(c, int(n)) for c, n in self.server.query("select c, n from t order by id")]
+
+
+@pytest.fixture
+def system(postgresql: Postgresql) -> System:
+    postgresql.query("create table t(id serial, c text, n int); grant all on t, t_id_seq to taipan")
+    return PostgresqlSystem(postgresql)
 
 
 async def done(report: FakeReport, count: int) -> None:
@@ -357,58 +382,6 @@ async def test_a_table_that_changes_under_a_prepared_statement(engine: FakeEngin
     await done(report, 2)
     assert report.failures == []
     assert postgresql.query("select n, more from t") == [["1", "5"], ["2", "5"], ["x", "5"], ["y", "5"]]
-
-
-@pytest.mark.asyncio
-async def test_nothing_is_lost_when_it_dies_under_load_and_order_holds(
-    engine: FakeEngine, postgresql: Postgresql
-) -> None:
-    postgresql.query("create table t(id serial, c text, n int); grant all on t, t_id_seq to taipan")
-    made = run(engine, postgresql, pool_size=4)
-    report = FakeReport()
-    act = engine.action(TO_PGSQL, report=report, sql="insert into t(c, n) values (${c}, ${n})", batch_size=20)
-    for n in range(3000):
-        act.run({"c": f"c{n % 5}", "n": n}, published(client_id=f"c{n % 5}"))
-        if n % 500 == 0:
-            await asyncio.sleep(0.02)
-        if n == 1000:
-            postgresql.kill()
-        if n == 1500:
-            postgresql.start()
-        if n == 2000:
-            postgresql.disconnect()
-        if n == 2500:
-            postgresql.restart()
-    await until(lambda: report.count == 3000)
-    assert report.failures == []
-    rows = postgresql.query("select c, n from t order by id")
-    assert {int(each[1]) for each in rows} == set(range(3000))
-    for client in range(5):
-        # A statement whose answer was lost may have been written twice.
-        mine = list(dict.fromkeys(int(n) for c, n in rows if c == f"c{client}"))
-        assert mine == sorted(mine)
-    assert made.status.buffer.dead_letters == 0
-
-
-@pytest.mark.asyncio
-async def test_one_that_hangs_is_given_up_in_time(engine: FakeEngine, postgresql: Postgresql) -> None:
-    postgresql.query("create table t(n int); grant all on t to taipan")
-    made = run(engine, postgresql, request_timeout="300ms", connect_timeout="300ms")
-    sql = "insert into t(n) values (${n})"
-    await done(write(engine, sql, [{"n": 0}]), 1)
-    postgresql.pause()
-    try:
-        report = write(engine, sql, [{"n": 1}], insert_mode="async")
-        failing = write(engine, sql, [{"n": 2}], insert_mode="sync", sync_timeout=100)
-        await done(failing, 1)
-        assert "retry_for = 0.1 seconds" in failing.failures[0][0]
-        await until(lambda: not made.alive)
-        assert report.count == 0
-    finally:
-        postgresql.resume()
-    await done(report, 1)
-    await until(lambda: made.alive)
-    assert ["1"] in postgresql.query("select distinct n from t")
 
 
 @pytest.mark.asyncio

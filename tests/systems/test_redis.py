@@ -20,6 +20,8 @@ from tests.support.certificates import Certificates
 from tests.support.cutting_proxy import CuttingProxy
 from tests.support.fake_engine import FakeEngine, FakeReport, published
 from tests.support.waiting import until
+from tests.systems.contract import *  # noqa: F403
+from tests.systems.contract import System, killed_and_restarted
 from tests.systems.servers.redis import RedisServer
 from tests.systems.servers.redis_groups import MASTER_NAME, RedisClusterServers, RedisSentinelServer
 
@@ -200,6 +202,29 @@ def write(engine: FakeEngine, cmd: str, rows: list[dict[str, Any]], **params: An
     return report
 
 
+class RedisSystem(System):
+    resource, action = resource.SINGLE, action.TYPE
+    server: RedisServer
+
+    def config(self) -> dict[str, Any]:
+        return {"server": self.server.address, "password": self.server.password, "pool_size": 4}
+
+    def params(self) -> dict[str, Any]:
+        return {"cmd": "RPUSH ${c} ${n}", "batch_size": 20}
+
+    def harm(self, row: int) -> None:
+        killed_and_restarted(self.server, row)
+
+    async def written(self) -> list[tuple[str, int]]:
+        lists = ((key, self.server.tell("LRANGE", key, "0", "-1")) for key in self.server.tell("KEYS", "c*"))
+        return [(key, int(n)) for key, numbers in lists for n in numbers]
+
+
+@pytest.fixture
+def system(server: RedisServer) -> System:
+    return RedisSystem(server)
+
+
 async def done(report: FakeReport, count: int) -> None:
     await until(lambda: report.count >= count)
     assert report.count == count
@@ -295,32 +320,6 @@ async def test_rows_wait_for_memory_and_for_a_master(engine: FakeEngine, server:
 
 
 @pytest.mark.asyncio
-async def test_nothing_is_lost_when_it_dies_under_load_and_order_holds(engine: FakeEngine, server: RedisServer) -> None:
-    made = run(engine, server, pool_size=4)
-    report = FakeReport()
-    act = engine.action(action.TYPE, report=report, cmd="RPUSH ${c} ${n}", batch_size=20)
-    for n in range(3000):
-        act.run({"c": f"c{n % 5}", "n": n}, published(client_id=f"c{n % 5}"))
-        if n % 500 == 0:
-            await asyncio.sleep(0.02)
-        if n == 1000:
-            server.kill()
-        if n == 1500:
-            server.start()
-        if n == 2000:
-            server.say("CLIENT", "KILL", "TYPE", "normal")
-        if n == 2500:
-            server.restart()
-    await until(lambda: report.count == 3000)
-    assert report.failures == []
-    for client in range(5):
-        # A command whose answer was lost may have been executed twice.
-        mine = [int(each) for each in dict.fromkeys(server.tell("LRANGE", f"c{client}", "0", "-1"))]
-        assert mine == list(range(client, 3000, 5))
-    assert made.status.buffer.dead_letters == 0
-
-
-@pytest.mark.asyncio
 async def test_credentials(engine: FakeEngine, server: RedisServer) -> None:
     async def reason(**config: Any) -> str:
         trial = engine.make(
@@ -357,25 +356,6 @@ async def test_credentials(engine: FakeEngine, server: RedisServer) -> None:
     await made.close()
     run(engine, server, username="writer", password="another")
     await until(lambda: server.tell("GET", "mine:3") == "1")
-
-
-@pytest.mark.asyncio
-async def test_one_that_hangs_is_given_up_in_time(engine: FakeEngine, server: RedisServer) -> None:
-    made = run(engine, server, request_timeout="300ms", connect_timeout="300ms")
-    await done(write(engine, "RPUSH list ${n}", [{"n": 0}]), 1)
-    server.pause()
-    try:
-        report = write(engine, "RPUSH list ${n}", [{"n": 1}])
-        failing = write(engine, "RPUSH list ${n}", [{"n": 2}], insert_mode="sync", sync_timeout=100)
-        await done(failing, 1)
-        assert "retry_for = 0.1 seconds" in failing.failures[0][0]
-        await until(lambda: not made.alive)
-        assert report.count == 0
-    finally:
-        server.resume()
-    await done(report, 1)
-    await until(lambda: made.alive)
-    assert "1" in server.tell("LRANGE", "list", "0", "-1")
 
 
 @pytest.mark.asyncio

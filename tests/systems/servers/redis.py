@@ -51,6 +51,10 @@ class RedisServer(ServerProcess):
     def populate(self) -> None:
         """It has no users beside the one with ``password``."""
 
+    def disconnect(self) -> None:
+        """End the connections of all clients."""
+        self.say("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+
     def say(self, *words: str) -> str:
         """The first line of the answer to a command."""
         with socket.create_connection(("127.0.0.1", self.port), 5.0) as connection:

@@ -1,0 +1,116 @@
+"""What each sink promises with a real server: nothing is lost when it dies under load, and one that hangs is given up.
+
+A module of tests imports everything from here, and defines the fixture ``system``. ``tests/ruleengine/sinks/contract``
+has the rest, for all sinks."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import pytest
+
+from taipan.ruleengine.actions.action import ActionType
+from taipan.ruleengine.resources.resource import ResourceType
+from tests.support.fake_engine import FakeEngine, FakeReport, published
+from tests.support.waiting import until
+from tests.systems.servers.process import ServerProcess
+
+LOAD = 3000
+CLIENTS = 5
+
+
+class System(ABC):
+    """A server that runs, with an empty place for rows of ``c`` and ``n``."""
+
+    resource: ResourceType
+    action: ActionType
+    waits_shortly: ClassVar[dict[str, Any]] = {"insert_mode": "sync", "sync_timeout": 100}
+    """Parameters of an action whose rows may wait for 0.1 seconds."""
+    gives_up_soon: ClassVar[dict[str, Any]] = {"request_timeout": "300ms", "connect_timeout": "300ms"}
+    """The configuration of a resource that does not wait long for an answer."""
+    rows = LOAD
+    """How many are written under load."""
+
+    def __init__(self, server: ServerProcess) -> None:
+        self.server = server
+
+    @abstractmethod
+    def config(self) -> dict[str, Any]: ...
+
+    @abstractmethod
+    def params(self) -> dict[str, Any]:
+        """Of an action that writes a row."""
+
+    @abstractmethod
+    def harm(self, row: int) -> None:
+        """What is done to the server after a row has been handed to the action. It runs at the end."""
+
+    @abstractmethod
+    async def written(self) -> list[tuple[str, int]]:
+        """The rows in their order there, those of a client at least."""
+
+    def run(self, engine: FakeEngine, **config: Any) -> Any:
+        return engine.run(self.resource, **{**self.config(), **config})
+
+    def write(self, engine: FakeEngine, name: str, n: int, **params: Any) -> FakeReport:
+        report = FakeReport()
+        engine.action(self.action, name, report, **{**self.params(), **params}).run({"c": "c0", "n": n}, published())
+        return report
+
+
+@pytest.mark.asyncio
+async def test_nothing_is_lost_when_it_dies_under_load_and_order_holds(engine: FakeEngine, system: System) -> None:
+    made = system.run(engine)
+    report = FakeReport()
+    act = engine.action(system.action, report=report, **system.params())
+    for n in range(system.rows):
+        client = f"c{n % CLIENTS}"
+        act.run({"c": client, "n": n}, published(client_id=client))
+        if n % 250 == 0:
+            await asyncio.sleep(0.01)
+        await asyncio.to_thread(system.harm, n) if n % 500 == 0 and n else None
+    await until(lambda: report.count == system.rows)
+    assert report.failures == []
+    rows = await system.written()
+    assert {n for _, n in rows} == set(range(system.rows))
+    for client in range(CLIENTS):
+        # A row whose answer was lost may have been written twice.
+        mine = list(dict.fromkeys(n for c, n in rows if c == f"c{client}"))
+        assert mine == sorted(mine)
+    assert made.status.buffer.dead_letters == 0
+
+
+@pytest.mark.asyncio
+async def test_one_that_hangs_is_given_up_in_time(engine: FakeEngine, system: System) -> None:
+    """A row that may not wait fails; the others are written when it continues."""
+    made = system.run(engine, **system.gives_up_soon)
+    first = system.write(engine, "action_first", 0)
+    await until(lambda: first.count == 1)
+    system.server.pause()
+    try:
+        waits = system.write(engine, "action_waits", 1)
+        fails = system.write(engine, "action_fails", 2, **system.waits_shortly)
+        await until(lambda: fails.count == 1)
+        assert "retry_for = 0.1 seconds" in fails.failures[0][0]
+        await until(lambda: not made.alive)
+        assert waits.count == 0
+    finally:
+        system.server.resume()
+    await until(lambda: waits.count == 1)
+    await until(lambda: made.alive)
+    assert first.failures == waits.failures == []
+    assert {0, 1} <= {n for _, n in await system.written()}
+
+
+def killed_and_restarted(server: Any, row: int) -> None:
+    """Killed for 500 rows, cut off, and restarted."""
+    if row == 1000:
+        server.kill()
+    if row == 1500:
+        server.start()
+    if row == 2000:
+        server.disconnect()
+    if row == 2500:
+        server.restart()
