@@ -1,4 +1,5 @@
-"""What each sink promises with a real server: nothing is lost when it dies under load, and one that hangs is given up.
+"""What each sink promises with a real server: nothing is lost when it dies under load, one that hangs is given up, a
+bad row stops no other, and rows wait for a password that was changed.
 
 A module of tests imports everything from here, and defines the fixture ``system``. ``tests/ruleengine/sinks/contract``
 has the rest, for all sinks."""
@@ -32,6 +33,16 @@ class System(ABC):
     """The configuration of a resource that does not wait long for an answer."""
     rows = LOAD
     """How many are written under load."""
+    ordered = True
+    """Whether the server keeps the order in which rows were written."""
+    without: ClassVar[dict[str, str]] = {}
+    """Cases that this server does not have, and why."""
+    new_password = "ünöther€ %2F@"
+    login_refused = ""
+    """What the status says with a wrong password."""
+    bad_row: ClassVar[dict[str, Any]] = {"c": "c0", "n": "no number"}
+    bad_reason = ""
+    """What is said of ``bad_row``, which its table does not accept."""
 
     def __init__(self, server: ServerProcess) -> None:
         self.server = server
@@ -50,6 +61,10 @@ class System(ABC):
     @abstractmethod
     async def written(self) -> list[tuple[str, int]]:
         """The rows in their order there, those of a client at least."""
+
+    def set_password(self, password: str) -> None:
+        """Of the user of ``config``; connections end."""
+        raise NotImplementedError
 
     def run(self, engine: FakeEngine, **config: Any) -> Any:
         return engine.run(self.resource, **{**self.config(), **config})
@@ -78,7 +93,7 @@ async def test_nothing_is_lost_when_it_dies_under_load_and_order_holds(engine: F
     for client in range(CLIENTS):
         # A row whose answer was lost may have been written twice.
         mine = list(dict.fromkeys(n for c, n in rows if c == f"c{client}"))
-        assert mine == sorted(mine)
+        assert not system.ordered or mine == sorted(mine)
     assert made.status.buffer.dead_letters == 0
 
 
@@ -102,6 +117,43 @@ async def test_one_that_hangs_is_given_up_in_time(engine: FakeEngine, system: Sy
     await until(lambda: made.alive)
     assert first.failures == waits.failures == []
     assert {0, 1} <= {n for _, n in await system.written()}
+
+
+@pytest.mark.asyncio
+async def test_a_bad_row_stops_no_other_row(engine: FakeEngine, system: System) -> None:
+    if "bad row" in system.without:
+        return
+    made = system.run(engine, pool_size=1)
+    await until(lambda: made.alive)
+    report = FakeReport()
+    act = engine.action(system.action, report=report, **system.params())
+    for n in range(60):
+        act.run(system.bad_row if n == 30 else {"c": "c0", "n": n}, published())
+    await until(lambda: report.count == 60)
+    ((reason, row),) = report.failures
+    assert system.bad_reason in reason and row == system.bad_row
+    assert {n for _, n in await system.written()} == set(range(60)) - {30}
+    assert made.status.buffer.dead_letters == 1
+
+
+@pytest.mark.asyncio
+async def test_rows_wait_for_a_password_that_was_changed(engine: FakeEngine, system: System) -> None:
+    if "credentials" in system.without:
+        return
+    made = system.run(engine)
+    first = system.write(engine, "action_first", 0)
+    await until(lambda: first.count == 1)
+    password = system.server.password
+    system.set_password(system.new_password)
+    try:
+        waits = system.write(engine, "action_waits", 1)
+        await until(lambda: system.login_refused in f"{made.status.reason} {made.status.buffer.last_error}")
+        assert waits.count == 0 and system.new_password not in made.status.reason
+    finally:
+        system.set_password(password)
+    await until(lambda: waits.count == 1)
+    assert first.failures == waits.failures == []
+    assert {0, 1} == {n for _, n in await system.written()}
 
 
 def killed_and_restarted(server: Any, row: int) -> None:

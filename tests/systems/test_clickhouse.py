@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import pytest_asyncio
@@ -14,6 +14,8 @@ from taipan.ruleengine.sinks.clickhouse import action
 from taipan.ruleengine.sinks.clickhouse.resource import TYPE
 from tests.support.fake_engine import FakeEngine, published
 from tests.support.waiting import until
+from tests.systems.contract import *  # noqa: F403
+from tests.systems.contract import System
 from tests.systems.servers.clickhouse import ClickHouse
 
 SQL = "INSERT INTO t (n, s, f) VALUES (${n}, '${s}', ${f})"
@@ -53,6 +55,38 @@ def config(server: ClickHouse, **more: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
+class ClickHouseSystem(System):
+    resource, action = TYPE, action.TYPE
+    gives_up_soon: ClassVar = {"request_timeout": "300ms", "connect_timeout": "300ms"}
+    waits_shortly: ClassVar = {"retry_for": "100ms"}
+    ordered = False  # the server sorts
+    without: ClassVar = {
+        "credentials": "it reads a new password seconds later: test_rows_wait_for_credentials_and_for_the_database",
+    }
+    bad_reason = "DB::Exception"
+    server: ClickHouse
+
+    def config(self) -> dict[str, Any]:
+        return config(self.server)
+
+    def params(self) -> dict[str, Any]:
+        return {"sql": "INSERT INTO t (n, s) VALUES (toInt32('${n}'), '${c}')", "batch_size": 20}
+
+    def harm(self, row: int) -> None:
+        if row == 1000:
+            self.server.kill()
+        if row == 1500:
+            self.server.start()
+
+    async def written(self) -> list[tuple[str, int]]:
+        return [(each["s"], each["n"]) for each in stored(self.server)]
+
+
+@pytest.fixture
+def system(clickhouse: ClickHouse) -> System:
+    return ClickHouseSystem(clickhouse)
+
+
 def write(engine: FakeEngine, rows: list[dict[str, Any]], **params: Any) -> None:
     act = engine.action(action.TYPE, **{"sql": SQL, **params})
     for row in rows:
@@ -80,39 +114,6 @@ async def test_values_come_back_as_they_were(clickhouse: ClickHouse, engine: Fak
     write(engine, given, batch_pool_size=1)
     await until(lambda: engine.report.count == 300)
     assert engine.report.failures == [] and stored(clickhouse) == given
-
-
-@pytest.mark.asyncio
-async def test_a_row_of_another_type_stops_no_other_row(clickhouse: ClickHouse, engine: FakeEngine) -> None:
-    engine.run(TYPE, **config(clickhouse))
-    given = rows(0, 60)
-    given[30]["n"] = "no number"
-    write(engine, given, batch_pool_size=1, sql="INSERT INTO t (n, s, f) VALUES (toInt32('${n}'), '${s}', ${f})")
-    await until(lambda: engine.report.count == 60)
-    ((reason, row),) = engine.report.failures
-    assert "DB::Exception" in reason and row == given[30]
-    assert stored(clickhouse) == given[:30] + given[31:]
-
-
-@pytest.mark.asyncio
-async def test_rows_wait_while_it_is_killed_restarted_or_hangs(clickhouse: ClickHouse, engine: FakeEngine) -> None:
-    made = engine.run(TYPE, **config(clickhouse))
-    await until(lambda: made.alive)
-    clickhouse.kill()
-    write(engine, rows(0, 50))
-    await until(lambda: not made.alive)
-    assert engine.report.count == 0
-    clickhouse.start()
-    await until(lambda: engine.report.successes == 50)
-    clickhouse.pause()
-    try:
-        write(engine, rows(50, 100))
-        await until(lambda: made.buffer.status.retried > 0)
-    finally:
-        clickhouse.resume()
-    await until(lambda: engine.report.successes == 100)
-    found = {each["n"] for each in stored(clickhouse)}  # a row whose answer was lost may be there twice
-    assert engine.report.failures == [] and found == set(range(100))
 
 
 @pytest.mark.asyncio

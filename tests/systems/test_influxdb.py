@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import pytest_asyncio
@@ -13,6 +13,8 @@ from taipan.ruleengine.sinks.influxdb import action
 from taipan.ruleengine.sinks.influxdb.resource import RESOURCES
 from tests.support.fake_engine import FakeEngine, published
 from tests.support.waiting import until
+from tests.systems.contract import *  # noqa: F403
+from tests.systems.contract import System
 from tests.systems.servers.influxdb import InfluxDb
 
 FIELDS = {"n": "${n}i", "v": "${v}"}
@@ -49,6 +51,39 @@ def config(server: InfluxDb, **more: Any) -> dict[str, Any]:
         "host": "127.0.0.1", "port": server.port, "database": server.database, "username": server.user,
         "password": server.password, "request_timeout": "1s", **more,
     }  # fmt: skip
+
+
+class InfluxDbSystem(System):
+    resource, action = RESOURCES[0], action.TYPE
+    gives_up_soon: ClassVar = {"request_timeout": "300ms", "connect_timeout": "300ms"}
+    waits_shortly: ClassVar = {"retry_for": "100ms"}
+    ordered = False  # a point has its time
+    login_refused = "401"
+    without: ClassVar = {"bad row": "a field gets its type from the first point, not from a table: the next test"}
+    server: InfluxDb
+
+    def config(self) -> dict[str, Any]:
+        return config(self.server)
+
+    def params(self) -> dict[str, Any]:
+        return {"measurement": "m", "fields": {"n": "${n}i", "c": "${c}"}, "timestamp": "${n}", "batch_size": 20}
+
+    def set_password(self, password: str) -> None:
+        self.server.query(f"SET PASSWORD FOR {self.server.user} = '{password}'")
+
+    def harm(self, row: int) -> None:
+        if row == 1000:
+            self.server.kill()
+        if row == 1500:
+            self.server.start()
+
+    async def written(self) -> list[tuple[str, int]]:
+        return [(each["c"], each["n"]) for each in self.server.query("SELECT * FROM m")]
+
+
+@pytest.fixture
+def system(influxdb: InfluxDb) -> System:
+    return InfluxDbSystem(influxdb)
 
 
 def write(engine: FakeEngine, numbers: range, **params: Any) -> None:
@@ -94,26 +129,6 @@ async def test_a_field_of_another_type_stops_no_other_row(influxdb: InfluxDb, en
     ((reason, row),) = engine.report.failures
     assert "field type conflict" in reason and row is not None and row["n"] == 30
     assert numbers(influxdb) == [each for each in range(60) if each != 30]
-
-
-@pytest.mark.asyncio
-async def test_rows_wait_while_it_is_killed_restarted_or_hangs(influxdb: InfluxDb, engine: FakeEngine) -> None:
-    made = engine.run(RESOURCES[0], **config(influxdb))
-    await until(lambda: made.alive)
-    influxdb.kill()
-    write(engine, range(50))
-    await until(lambda: not made.alive)
-    assert engine.report.count == 0
-    influxdb.start()
-    await until(lambda: engine.report.successes == 50)
-    influxdb.pause()
-    try:
-        write(engine, range(50, 100))
-        await until(lambda: made.buffer.status.retried > 0)
-    finally:
-        influxdb.resume()
-    await until(lambda: engine.report.successes == 100)
-    assert engine.report.failures == [] and numbers(influxdb) == list(range(100))
 
 
 @pytest.mark.asyncio

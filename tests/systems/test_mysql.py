@@ -92,6 +92,13 @@ class MysqlSystem(System):
     def params(self) -> dict[str, Any]:
         return {"sql": "insert into t(c, n) values (${c}, ${n})", "batch_size": 20}
 
+    login_refused = "Access denied"
+    bad_reason = "Incorrect integer value"
+
+    def set_password(self, password: str) -> None:
+        self.server.query(f"alter user taipan@'127.0.0.1' identified by '{password}'")
+        self.server.disconnect()
+
     def harm(self, row: int) -> None:
         killed_and_restarted(self.server, row)
 
@@ -311,7 +318,7 @@ async def test_many_numbers_of_rows(engine: FakeEngine, mariadb: MariaDb) -> Non
 
 
 @pytest.mark.asyncio
-async def test_wrong_credentials_and_rotated_ones(engine: FakeEngine, mariadb: MariaDb) -> None:
+async def test_wrong_credentials_and_a_new_password(engine: FakeEngine, mariadb: MariaDb) -> None:
     mariadb.query("create table t(n int)")
     for wrong, reason in [
         ({"password": "wrong"}, "Access denied"), ({"user": "somebody"}, "Access denied"),
