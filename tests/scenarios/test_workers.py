@@ -4,6 +4,9 @@ broker. Real processes and sockets."""
 import asyncio
 import os
 import signal
+import socket
+import struct
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -238,6 +241,31 @@ async def test_a_node_becomes_worker_1_and_a_node_again(tmp_path: Path) -> None:
         await check("s1", b"three", b"four")
         await check("s3", b"two", b"three", b"four")
         assert {each["username"] for each in (await broker.api.get("/auth_username")).data} == {"ann", "bob"}
+
+
+async def test_what_systemd_is_told(tmp_path: Path) -> None:
+    """The supervisor is the process of the unit: it is ready when all workers are, and no worker tells systemd."""
+    broker = WorkerProcesses(2, tmp_path)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        broker.env["NOTIFY_SOCKET"] = str(tmp_path / "notify")
+        told: list[tuple[bytes, int]] = []
+
+        def read() -> None:
+            with suppress(BlockingIOError):
+                while True:
+                    data, ancillary, _, _ = systemd.recvmsg(4096, socket.CMSG_SPACE(12))
+                    told.append((data, struct.unpack("3i", ancillary[0][2])[0]))
+
+        async with broker:
+            await broker.until_all_run(2)
+            read()
+            supervisor = broker.process.pid
+            broker.process.send_signal(signal.SIGHUP)
+            await until(lambda: broker.log.count(b" reloaded ") == 2)
+        read()
+    assert told == [(b"READY=1", supervisor), (b"STOPPING=1", supervisor)]
 
 
 async def test_a_worker_that_hangs_is_killed(tmp_path: Path) -> None:
