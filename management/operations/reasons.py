@@ -490,8 +490,8 @@ REASONS: Final = (
         "socket",
         "no_answer",
         ("max_retries", "max_retransmit"),
-        "a client has not answered any of the repetitions of a message. It was disconnected, unless it is an LwM2M "
-        "device",
+        "a client has not answered any of the repetitions of a message. It was disconnected, unless it is a device "
+        "of LwM2M",
     ),
     Reason(
         "socket",
@@ -521,13 +521,13 @@ REASONS: Final = (
         "socket",
         "registration_refused",
         (),
-        "an LwM2M device could not register, or update its registration: detail has the reason",
+        "a device of LwM2M could not register, or update its registration: detail has the reason",
     ),
     Reason(
         "socket",
         "command_subscription_refused",
         ("topics.command",),
-        "an LwM2M device was registered without commands: the access rules deny its subscription",
+        "a device of LwM2M was registered without commands: the access rules deny its subscription",
     ),
     Reason(
         "socket",
@@ -537,25 +537,25 @@ REASONS: Final = (
             "max_queued_bytes",
             "max_requests",
         ),
-        "a command for an LwM2M device was dropped, and answered with 5.03: too many have no answer",
+        "a command for a device of LwM2M was dropped, and answered with 5.03: too many have no answer",
     ),
     Reason(
         "socket",
         "observation_refused",
         ("max_observations",),
-        "an LwM2M device has as many observations as it may; the command was answered with 5.03",
+        "a device of LwM2M has as many observations as it may; the command was answered with 5.03",
     ),
     Reason(
         "socket",
         "answer_too_large",
         ("max_packet_size",),
-        "the answer of an LwM2M device was not published, but 4.13: it is larger than a packet may be",
+        "the answer of a device of LwM2M was not published, but 4.13: it is larger than a packet may be",
     ),
     Reason(
         "socket",
         "commands_unanswered",
         (),
-        "an LwM2M device left with commands that it had not answered",
+        "a device of LwM2M left with commands that it had not answered",
     ),
     Reason(
         "socket",
