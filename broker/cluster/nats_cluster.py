@@ -26,8 +26,6 @@ from .members.members import Members
 from .moving.connected import Connected
 from .moving.evacuation import NodeEvacuation
 from .moving.handover import Handover
-from .moving.ownership import Ownership
-from .moving.turns import Turns
 from .nats.interface import NoAnswer, Unavailable
 from .shared.retained import ClusterRetained
 from .shared.rows import Rows
@@ -68,10 +66,12 @@ class NatsCluster:
         self.known_routes = KnownRoutes(context, self.membership, self.routes, self.links, directory)
         self.receiver = LinkReceiver(context, self.membership, self.calls)
         self.shared_groups = ClusterSharedGroups(context, self.membership, self.routes, self.receiver)
-        self.turns = Turns(context, self.membership, self.calls, self.routes, self.receiver)
-        self.handover = Handover(context, self.membership, self.calls, self.routes, self.turns, zone_of)
         self.connected = Connected(context, self.membership, self.calls)
-        self.ownership = Ownership(context, self.membership, self.handover, self.connected)
+        self.handover = Handover(
+            context, self.membership, self.calls, self.routes, self.receiver, self.connected, zone_of
+        )
+        self.turns = self.handover.turns
+        self.ownership = self.handover.ownership
         self.exclusive = ClusterExclusive(context, self.membership, self.rows, self.ownership)
         self.evacuation = NodeEvacuation(context, self.membership, self.calls, self.handover, self.ownership)
         self.wills = Wills(context, self.membership, self.ownership, self.handover.receiver, refusal_of_will)

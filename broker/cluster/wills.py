@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
@@ -28,6 +28,7 @@ from ..session.session import Session
 from .context import ClusterContext
 from .members.members import Members
 from .members.peer import Peer
+from .moving.session_nodes import SessionNodes
 from .moving.session_transfer import SessionReceiver
 from .nats.interface import (
     MAX_PAYLOAD,
@@ -42,9 +43,6 @@ from .nats.interface import (
 )
 from .tasks import Tasks
 from .wire import MALFORMED, Header, WillRecord, thing_key, valid_body, valid_time
-
-if TYPE_CHECKING:
-    from .moving.ownership import Ownership
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +65,7 @@ class Wills:
         self,
         context: ClusterContext,
         members: Members,
-        ownership: "Ownership",
+        nodes: SessionNodes,
         receiver: SessionReceiver,
         refusal: RefusalOf,
     ) -> None:
@@ -75,7 +73,7 @@ class Wills:
         self._broker = context.broker
         self._nats = context.nats
         self._members = members
-        self._ownership = ownership
+        self._nodes = nodes
         self._receiver = receiver
         self._refusal = refusal
         self._reader = context.wire.reader(WillRecord)
@@ -503,7 +501,7 @@ class Wills:
         will = record.will
         client_id = record.client_id
         delayed = bool(will.due_at or will.delay)
-        place = self._ownership.place(client_id)
+        place = self._nodes.place(client_id)
         back = place is not None and place.node != "" and (place.node, place.uid) != (writer.node, writer.uid)
         if delayed and (back or client_id in self._context.channels.channels):
             return  # the client came back within the delay [MQTT-3.1.3-9]

@@ -78,12 +78,13 @@ class GivenPieces:
         members: Members,
         calls: Calls,
         coming: Callable[[str], HandoverRow | None],
+        is_under_way: Callable[[str], bool],
     ) -> None:
         self._context = context
         self._members = members
         self._calls = calls
         self._coming = coming
-        self.is_under_way: Callable[[str], bool] = lambda client_id: False
+        self._is_under_way = is_under_way
         self._given = context.tables.open(TABLE_GIVEN, GivenRow)
         self._taken = context.tables.open(TABLE_TAKEN, TakenRow)
         # The messages of the pieces, while this node runs: QoS 0 messages are not stored.
@@ -148,7 +149,7 @@ class GivenPieces:
         row = self._given.get(taken.client_id)
         session = self._context.broker.sessions.get(taken.client_id)
         if row is not None and session is not None and (row.node, row.move) == (node, taken.move):
-            if self.is_under_way(taken.client_id):
+            if self._is_under_way(taken.client_id):
                 raise CallFailed("this node does not know yet that the session has moved on")
             if row.number <= taken.number:
                 self._drop(session, row)

@@ -26,7 +26,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
@@ -39,20 +39,24 @@ from ...session.subscription import Subscription
 from ...store.restored import ZoneOf
 from ..calls import Calls
 from ..context import ClusterContext
+from ..links.link_receiver import LinkReceiver
 from ..links.routes import ClusterRoutes
 from ..members.members import Members
 from ..tasks import Tasks
 from ..wire import MALFORMED, valid_body, valid_time
+from .connected import Connected
 from .given_pieces import GivenPieces
 from .incoming import ADOPTED, FETCHING, FINISHED, HandoverRow, Incoming, IncomingSessions
 from .mark_questions import MarkQuestions
 from .outgoing import CANCEL, DONE, FETCH, FRESH, OFFER, PREPARE, WANTED, Outgoing
+from .ownership import Ownership
 from .session_transfer import (
     BUSY,
     GONE,
     MORE,
     Done,
     Fetch,
+    Keeper,
     MovedDelivery,
     MovedSession,
     Offer,
@@ -64,9 +68,6 @@ from .session_transfer import (
 )
 from .turns import Mark, Turn, Turns
 from .waiting_messages import DeferredMessages
-
-if TYPE_CHECKING:
-    from .ownership import Ownership
 
 logger = logging.getLogger(__name__)
 
@@ -91,7 +92,8 @@ class Handover:
         members: Members,
         calls: Calls,
         routes: ClusterRoutes,
-        turns: Turns,
+        receiver: LinkReceiver,
+        connected: Connected,
         zone_of: ZoneOf,
     ) -> None:
         self._context = context
@@ -99,24 +101,16 @@ class Handover:
         self._members = members
         self._calls = calls
         self._routes = routes
-        self._turns = turns
         self.receiver = SessionReceiver(context.broker, zone_of)
         self._incoming = incoming = IncomingSessions(context)
         self._waiting = DeferredMessages(context, self.receiver)
         self._tasks = Tasks()
         self._watched = False
         self.step: Callable[[str], None] = lambda name: None
-        self._given_pieces = GivenPieces(context, members, calls, self._coming_row)
-        self.outgoing = Outgoing(context, members, calls, turns, self._is_coming, self._arrives, self._given_pieces)
-        self.outgoing.untold = self.untold
-        self.outgoing.keepers = incoming.keepers
-        self.outgoing.doubts = incoming.doubts
-        self.outgoing.held = self._waiting.held
-        self.outgoing.release_held = self._release_to
-        self.outgoing.end_held = self._end_held
-        self.outgoing.on_leaving = self._pause
-        self.outgoing.on_kept = self._go_on
-        self.outgoing.on_gone = self._gone
+        self.ownership = Ownership(context, members, self, connected)
+        self.turns = Turns(context, members, calls, routes, receiver, self.ownership, self)
+        self._given_pieces = GivenPieces(context, members, calls, self._coming_row, self._is_under_way)
+        self.outgoing = Outgoing(context, members, calls, self.turns, self.ownership, self, self._given_pieces)
         # For each session here that continued without other nodes: those nodes, and which of them have nothing left of
         # it, as far as this node has learned since its start.
         self._givers: dict[str, list[str]] = {}
@@ -126,17 +120,14 @@ class Handover:
             members,
             calls,
             routes,
-            turns,
+            self.turns,
+            self.ownership,
             incoming,
             self.outgoing.leaves,
             lambda each: bool(self._waiting.held(each)),
             self._givers_of,
             self._fetch_from_giver,
         )
-        turns.on_begun = self._marks.ask
-        turns.last_epoch = self.outgoing.last_epoch
-        turns.is_closed = self.outgoing.is_closed
-        self.ownership: Ownership
         # Attempts that other nodes were asked for, and functions that return whether their clients still wait.
         self._asking: dict[str, Callable[[], bool]] = {}
         calls.serve(OFFER, self._offered)
@@ -146,7 +137,6 @@ class Handover:
 
     def load(self) -> None:
         """Read which sessions have not arrived completely, when the node's sessions are restored."""
-        self.outgoing.ownership = self._turns.ownership = self._marks.ownership = self.ownership
         self.outgoing.load()
         self._given_pieces.load()
         self._incoming.load()
@@ -166,12 +156,12 @@ class Handover:
             main = self._incoming.get(client_id)
             if main is None or main.staging is not staging:
                 self._broker.life.forget_session(staging)
-        self._turns.load(self._session_of, self.outgoing.stays)
+        self.turns.load(self._session_of, self.outgoing.stays)
         for client_id in self._waiting.held_clients():
-            if self._turns.get(client_id) is None:
-                self._end_held(client_id, self._broker.sessions.get(client_id))
+            if self.turns.get(client_id) is None:
+                self.end_held(client_id, self._broker.sessions.get(client_id))
         for client_id in {*self._waiting.held_clients(), *(each.client_id for each in self._incoming.all())}:
-            turn = self._turns.get(client_id)
+            turn = self.turns.get(client_id)
             if turn is not None:
                 self._attend(turn)
         self._watch()
@@ -205,8 +195,8 @@ class Handover:
         for incoming in self._incoming.all():
             if incoming.keeper and (incoming.session is None or incoming.row.state == FINISHED):
                 self._finish(incoming)
-        for client_id in {*self._turns.clients(), *(each.client_id for each in self._incoming.all())}:
-            self._go_on(client_id)
+        for client_id in {*self.turns.clients(), *(each.client_id for each in self._incoming.all())}:
+            self.kept(client_id)
 
     async def _decide(self, incoming: Incoming) -> None:
         """Find out which node has the session after this node died while it took it: the key decides."""
@@ -225,7 +215,7 @@ class Handover:
             return
         self._stage(incoming, session)
         self._fetch(incoming)
-        self._go_on(incoming.client_id)
+        self.kept(incoming.client_id)
 
     async def stop(self) -> None:
         await self._tasks.stop()
@@ -264,14 +254,17 @@ class Handover:
         incoming = self._incoming.get(client_id)
         return None if incoming is None else incoming.row
 
-    def _is_coming(self, client_id: str) -> bool:
+    def _is_under_way(self, client_id: str) -> bool:
+        return self.outgoing.is_under_way(client_id)
+
+    def is_coming(self, client_id: str) -> bool:
         """Return whether a part of this session is still to arrive from a running node."""
-        if self._arrives(client_id) and not self._is_let_go(client_id):
+        if self.arrives(client_id) and not self._is_let_go(client_id):
             return True
         away = self._late_at_stopped(client_id)
         return any(node not in away for node in self._waiting.held(client_id))
 
-    def _arrives(self, client_id: str) -> bool:
+    def arrives(self, client_id: str) -> bool:
         """Return whether another node is handing over this session, or does not know yet that it has."""
         incoming = self._incoming.get(client_id)
         if incoming is None:
@@ -306,7 +299,7 @@ class Handover:
             for each in self._incoming.keepers_of(incoming.client_id)
         )
 
-    def _pause(self, client_id: str) -> None:
+    def leaving(self, client_id: str) -> None:
         """Stop fetching what others keep for the session, because it may move to another node. Those messages go there,
         too: this node must not take any after the last piece that it hands over."""
         main = self._incoming.get(client_id)
@@ -316,7 +309,7 @@ class Handover:
                 incoming.task.cancel()
                 incoming.task = None
 
-    def _end_held(self, client_id: str, session: Session | None) -> None:
+    def end_held(self, client_id: str, session: Session | None) -> None:
         """Let messages wait no longer for those of keepers."""
         for node in list(self._waiting.held(client_id)):
             self._waiting.end_held(client_id, node, session)
@@ -353,7 +346,7 @@ class Handover:
         """Prepare to fetch another node's part of a session that is here, and what third nodes have for the session
         there: if the key names ``node``, it gets their marks."""
         client_id = session.client_id
-        turn = self._turns.get(client_id)
+        turn = self.turns.get(client_id)
         if node not in self._givers_of(client_id):
             turn = None
         elif turn is None:
@@ -372,36 +365,36 @@ class Handover:
         place = self.ownership.place(client_id)
         filters = [each.filter for each in session.subscriptions.values() if each.group is None]
         epoch = 0 if place is None else place.revision
-        turn = self._turns.begin(client_id, session, filters, epoch)
+        turn = self.turns.begin(client_id, session, filters, epoch)
         turn.anew = True
-        self._turns.settle(turn, session)
+        self.turns.settle(turn, session)
         turn.inherit()
-        self._turns.put(turn)
-        self._turns.mark(Mark(client_id, self._context.node, epoch), self._marks.nodes_of(client_id)[1:])
+        self.turns.put(turn)
+        self.turns.mark(Mark(client_id, self._context.node, epoch), self._marks.nodes_of(client_id)[1:])
         self._attend(turn)
         self._marks.ask(turn)
         return turn
 
     def _subscribed_anew(self, session: Session, subscription: Subscription) -> None:
-        turn = self._turns.get(session.client_id)
+        turn = self.turns.get(session.client_id)
         if turn is None:
             if len(session.subscriptions) == 1 and self._givers_of(session.client_id):
                 self._begin_turn(session)
         elif turn.anew and turn.session is session and turn.filters is not None and turn.others:
             turn.filters.add(subscription.filter)
-            self._turns.put(turn)
+            self.turns.put(turn)
 
     async def marked(self, client_id: str) -> None:
         """Wait until each running node sends messages for a session that began again to this node, but no longer than
         ``call_timeout``."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._context.settings.call_timeout):
-                while (turn := self._turns.get(client_id)) is not None and turn.anew:
+                while (turn := self.turns.get(client_id)) is not None and turn.anew:
                     if all(turn.marked(each.name) for each in self._members.running()):
                         return
                     await asyncio.sleep(_PAUSE)
 
-    def _go_on(self, client_id: str) -> None:
+    def kept(self, client_id: str) -> None:
         """Continue, because this node has the session."""
         if self.outgoing.leaves(client_id):
             return
@@ -412,12 +405,12 @@ class Handover:
         for incoming in [*coming, *self._incoming.keepers_of(client_id)]:
             if incoming.task is None or incoming.task.done():
                 self._run(incoming)
-        turn = self._turns.get(client_id)
+        turn = self.turns.get(client_id)
         if turn is not None:
             self._attend(turn)
             self._marks.ask(turn)
 
-    def _gone(self, client_id: str, moved: bool) -> None:
+    def gone(self, client_id: str, moved: bool) -> None:
         """Stop fetching, because another node has the session. The parts that are still to arrive are offered to that
         node."""
         main = self._incoming.get(client_id)
@@ -433,7 +426,31 @@ class Handover:
             else:
                 self._finish(incoming)
         self._incoming.note_doubts(client_id, {})
-        self._end_held(client_id, None)
+        self.end_held(client_id, None)
+
+    def keepers(self, client_id: str) -> list[Keeper]:
+        """Return what other nodes keep for a session."""
+        return self._incoming.keepers(client_id)
+
+    def doubts(self, client_id: str) -> dict[str, list[tuple[int, str]]]:
+        """Return, by node, which messages of a session may have arrived here from it."""
+        return self._incoming.doubts(client_id)
+
+    def held(self, client_id: str) -> dict[str, Session]:
+        """Return the messages that wait for those of keepers, by sending node."""
+        return self._waiting.held(client_id)
+
+    def begun(self, turn: Turn) -> None:
+        """Ask the other nodes for their marks, because a mark alone has begun this turn."""
+        self._marks.ask(turn)
+
+    def last_epoch(self, client_id: str) -> int:
+        """As ``Outgoing.last_epoch``."""
+        return self.outgoing.last_epoch(client_id)
+
+    def is_closed(self, client_id: str) -> bool:
+        """As ``Outgoing.is_closed``."""
+        return self.outgoing.is_closed(client_id)
 
     def leaves(self, client_id: str) -> bool:
         """Return whether this session is moving to another node."""
@@ -466,9 +483,9 @@ class Handover:
             if incoming.session is session:
                 self._end_staging(incoming)
                 self._finish(incoming)
-        if self._turns.get(session.client_id) is not None:
-            self._turns.end(session.client_id)
-            self._end_held(session.client_id, None)
+        if self.turns.get(session.client_id) is not None:
+            self.turns.end(session.client_id)
+            self.end_held(session.client_id, None)
         if not session.internal:
             self.went_on_without(session.client_id, [])
             self._incoming.note_doubts(session.client_id, {})
@@ -564,7 +581,7 @@ class Handover:
             if subscription is not None:
                 self._broker.replay_retained(session, subscription)
         self._fetch(incoming)
-        self._go_on(client_id)
+        self.kept(client_id)
 
     # ------------------------------------------------------------------- staging
 
@@ -574,15 +591,15 @@ class Handover:
         if incoming.staging is None:
             incoming.staging = self._waiting.open_staging(session)
         staging = incoming.staging
-        before = self._turns.get(client_id)
+        before = self.turns.get(client_id)
         if before is None or before.session is not staging:
             place = self.ownership.place(client_id)
             epoch = 0 if place is None else place.revision
             filters = [each.filter for each in session.subscriptions.values() if each.group is None]
-            self._turns.begin(client_id, staging, filters, epoch)
+            self.turns.begin(client_id, staging, filters, epoch)
             self._incoming.put(incoming, msgspec.structs.replace(incoming.row, epoch=epoch))
             mark = Mark(client_id, self._context.node, epoch)
-            self._turns.mark(mark, self._marks.nodes_of(client_id)[1:])
+            self.turns.mark(mark, self._marks.nodes_of(client_id)[1:])
         self._watch()
 
     def _unwatch(self) -> None:
@@ -616,10 +633,10 @@ class Handover:
             incoming.ended.append(subscription)
             if incoming.staging is not None:
                 self._waiting.unstage(incoming.staging, subscription.filter)
-        turn = self._turns.get(session.client_id)
+        turn = self.turns.get(session.client_id)
         if turn is not None and turn.filters is not None and subscription.filter in turn.filters:
             turn.filters.discard(subscription.filter)
-            self._turns.put(turn)
+            self.turns.put(turn)
 
     async def _merge(self, incoming: Incoming, session: Session) -> None:
         """Deliver new messages to the session itself from now on, after those that waited."""
@@ -641,9 +658,9 @@ class Handover:
         router = self._broker.router
         for subscription in session.subscriptions.values():
             router.subscribe(subscription)  # before the others are deleted: so no change is reported to other nodes
-        turn = self._turns.get(session.client_id)
+        turn = self.turns.get(session.client_id)
         if turn is not None:
-            self._turns.settle(turn, session)
+            self.turns.settle(turn, session)
         self._waiting.deliver(staging, session)
         self._end_staging(incoming)
 
@@ -673,9 +690,9 @@ class Handover:
             staging = None if incoming is None else incoming.staging
             return staging or self._broker.sessions.get(client_id)
 
-        await self._release_to(client_id, to, False)
+        await self.release_held(client_id, to, False)
 
-    async def _release_to(self, client_id: str, to: Callable[[], Session | None], late: bool) -> bool:
+    async def release_held(self, client_id: str, to: Callable[[], Session | None], late: bool) -> bool:
         """Deliver waiting messages, and return whether there were any. ``to``: returns the session, or ``None`` if it
         no longer exists. ``late``: also messages of nodes for which a keeper has something."""
         released = False
@@ -729,7 +746,7 @@ class Handover:
 
     def _turned(self, incoming: Incoming) -> list[str] | None:
         """Return which nodes have sent their marks here, if all running nodes have."""
-        turn = self._turns.get(incoming.client_id)
+        turn = self.turns.get(incoming.client_id)
         if turn is None or not self._goes_by_marks(incoming):
             return []
         if not all(turn.marked(each.name) for each in self._members.running()):
@@ -768,7 +785,7 @@ class Handover:
             if piece.state == BUSY or (piece.state == MORE and not piece.deliveries):
                 if incoming.keeper and piece.state == MORE:
                     await self._note_late(incoming, piece.late)
-                turn = self._turns.get(client_id)
+                turn = self.turns.get(client_id)
                 quick = not (incoming.keeper or row.rest)
                 quick = quick or (turn is not None and any(turn.marked(each) for each in row.late))
                 await asyncio.sleep(pause if quick else self._slow(_PAUSE_KEPT))
@@ -781,7 +798,7 @@ class Handover:
                 if not await self._context.tables.stored():
                     await asyncio.sleep(_ASK_AGAIN)
             else:
-                turn = self._turns.get(client_id)
+                turn = self.turns.get(client_id)
                 late, held = piece.late, piece.held
                 marked = turn is not None and any(turn.marked(each) for each in late)
                 if not self._goes_by_marks(incoming) or not marked:
@@ -804,7 +821,7 @@ class Handover:
             if not incoming.told:
                 # If this node dies now, it must know after its restart what that node keeps.
                 incoming.told = await self._context.tables.stored() and await self._tell(incoming, keep)
-                self._go_on(client_id)
+                self.kept(client_id)
             await asyncio.sleep(_PAUSE)
             if incoming.row.state != FETCHING or not self._incoming.has(incoming):
                 return
@@ -888,7 +905,7 @@ class Handover:
                 return
         if self._incoming.has(incoming):
             self._remove(incoming)
-            self._go_on(client_id)
+            self.kept(client_id)
         self.step("done")
 
     async def _tell(self, incoming: Incoming, keep: bool) -> bool:
@@ -912,7 +929,7 @@ class Handover:
     def _remove(self, incoming: Incoming) -> None:
         if self._incoming.has(incoming):
             self._incoming.remove(incoming)
-            turn = self._turns.get(incoming.client_id)
+            turn = self.turns.get(incoming.client_id)
             if turn is not None:
                 turn.changed.set()
         self._unwatch()

@@ -4,7 +4,7 @@ that may still send messages for the session elsewhere has sent its mark."""
 import asyncio
 import contextlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
@@ -15,10 +15,8 @@ from ..links.routes import ClusterRoutes
 from ..members.members import Members
 from ..tasks import Tasks
 from .incoming import IncomingSessions
+from .session_nodes import SessionNodes
 from .turns import TURN, Turn, TurnAsked, Turns
-
-if TYPE_CHECKING:
-    from .ownership import Ownership
 
 _ASK_AGAIN: Final = 1.0
 _PAUSE: Final = 0.01
@@ -41,6 +39,7 @@ class MarkQuestions:
         calls: Calls,
         routes: ClusterRoutes,
         turns: Turns,
+        nodes: SessionNodes,
         incoming: IncomingSessions,
         leaves: Callable[[str], bool],
         is_held: Callable[[str], bool],
@@ -52,6 +51,7 @@ class MarkQuestions:
         self._calls = calls
         self._routes = routes
         self._turns = turns
+        self._nodes = nodes
         self._incoming = incoming
         self._leaves = leaves
         self._is_held = is_held
@@ -60,7 +60,6 @@ class MarkQuestions:
         self._tasks = Tasks()
         # The turns for which this node asks. A session that left and came back has another turn.
         self._asking: set[Turn] = set()
-        self.ownership: Ownership
 
     async def stop(self) -> None:
         await self._tasks.stop()
@@ -113,7 +112,7 @@ class MarkQuestions:
     def _is_settled(self, client_id: str) -> bool:
         """Return whether the list of nodes, and that this node has the session, are certain. A node that started
         without NATS knows neither."""
-        return self._members.left or (self._members.known and self.ownership.has(client_id))
+        return self._members.left or (self._members.known and self._nodes.has(client_id))
 
     def _unmarked(self, turn: Turn) -> list[str] | None:
         """Return the running nodes that have not sent their marks; ``None``: no node has to send one any more."""
@@ -132,8 +131,8 @@ class MarkQuestions:
     async def _ask_nodes(self, turn: Turn, nodes: list[str]) -> list[bool]:
         """Return for each node whether it answered the question."""
         session = self._context.broker.sessions.get(turn.client_id)
-        place = self.ownership.place(turn.client_id)
-        if not nodes or session is None or place is None or not self.ownership.is_ours(place):
+        place = self._nodes.place(turn.client_id)
+        if not nodes or session is None or place is None or not self._nodes.is_ours(place):
             return [False] * len(nodes)
         # After its mark, a node sends nothing more to earlier nodes of the session. If this node dies now, it must know
         # after its restart that new messages wait here.

@@ -11,9 +11,9 @@ There is one for each stay of the session, which may come back before everything
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from itertools import islice
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -35,6 +35,7 @@ from ..members.peer import Peer
 from ..nats.interface import NoAnswer, Unavailable, Unknown
 from ..tasks import Tasks
 from .given_pieces import GivenPieces, key_of
+from .session_nodes import SessionNodes
 from .session_transfer import (
     BUSY,
     DISCARDED,
@@ -57,9 +58,6 @@ from .session_transfer import (
     with_qos0,
 )
 from .turns import KEPT, Stay, Turns, kept_name
-
-if TYPE_CHECKING:
-    from .ownership import Ownership
 
 logger = logging.getLogger(__name__)
 
@@ -95,6 +93,43 @@ class Fetched(Protocol):
 
     @property
     def doubt(self) -> list[tuple[int, str]]: ...
+
+
+class Here(Protocol):
+    """What a session that leaves needs to know of this node's side; ``Handover`` does."""
+
+    def is_coming(self, client_id: str) -> bool:
+        """Return whether a session cannot move on to another node yet."""
+
+    def arrives(self, client_id: str) -> bool:
+        """Return whether a session that is here is still arriving from another node."""
+
+    def untold(self, client_id: str) -> dict[str, bool]:
+        """Return the node that does not know that a whole session is here, as ``wire.Owned.earlier``."""
+
+    def keepers(self, client_id: str) -> list[Keeper]:
+        """Return what other nodes keep for a session, as ``Prepared.keepers``."""
+
+    def doubts(self, client_id: str) -> dict[str, list[tuple[int, str]]]:
+        """Return the same as ``Prepared.doubts``."""
+
+    def held(self, client_id: str) -> dict[str, Session]:
+        """Return the messages that wait for those of keepers, by sending node."""
+
+    async def release_held(self, client_id: str, to: Callable[[], Session | None], late: bool) -> bool:
+        """Deliver waiting messages to a session, and return whether there were any."""
+
+    def end_held(self, client_id: str, session: Session | None) -> None:
+        """Let messages wait no longer."""
+
+    def leaving(self, client_id: str) -> None:
+        """Note that a session may leave."""
+
+    def kept(self, client_id: str) -> None:
+        """Note that a session stays."""
+
+    def gone(self, client_id: str, moved: bool) -> None:
+        """Note that a session has left. ``moved``: in order."""
 
 
 class Leaving:
@@ -143,39 +178,22 @@ class Outgoing:
         members: Members,
         calls: Calls,
         turns: Turns,
-        is_coming: Callable[[str], bool],
-        arrives: Callable[[str], bool],
+        nodes: SessionNodes,
+        here: Here,
         given: GivenPieces,
     ) -> None:
-        """``is_coming``: whether a session cannot move on to another node yet. ``arrives``: whether a session that is
-        here is still arriving from another node."""
         self._context = context
         self._broker = context.broker
         self._members = members
         self._calls = calls
         self._turns = turns
         self._kept = context.tables.open(TABLE, KeptRow)
-        self._is_coming = is_coming
-        self._arrives = arrives
+        self._nodes = nodes
+        self._here = here
         self._given = given
-        given.is_under_way = self._is_under_way
         self._leaving: dict[str, Leaving] = {}
         self._tasks = Tasks()
-        # Set by ``handover``: which node does not know that a whole session is here, what nodes keep for one, and
-        # ``Prepared.doubts``; calls when a session may leave, stays, or has left, and whether in order.
-        self.untold: Callable[[str], dict[str, bool]] = lambda client_id: {}
-        self.keepers: Callable[[str], list[Keeper]] = lambda client_id: []
-        self.doubts: Callable[[str], dict[str, list[tuple[int, str]]]] = lambda client_id: {}
-        # Messages that wait for those, by sending node; their delivery to a session, and whether there were any; the
-        # end of the waiting.
-        self.held: Callable[[str], dict[str, Session]] = lambda client_id: {}
-        self.release_held: Callable[[str, Callable[[], Session | None], bool], Awaitable[bool]]
-        self.end_held: Callable[[str, Session | None], None] = lambda client_id, session: None
-        self.on_leaving: Callable[[str], None] = lambda client_id: None
-        self.on_kept: Callable[[str], None] = lambda client_id: None
-        self.on_gone: Callable[[str, bool], None] = lambda client_id, moved: None
         self.step: Callable[[str], None] = lambda name: None
-        self.ownership: Ownership
         calls.serve(PREPARE, self._prepare)
         calls.serve(FETCH, self._fetch)
         calls.serve(DONE, self._done)
@@ -271,9 +289,9 @@ class Outgoing:
                 leaving.begun_again = True
                 self._look(leaving)
             return self._ready(leaving, now) if same else Prepared(BUSY)
-        if self.ownership.busy(client_id) or self._is_coming(client_id):
+        if self._nodes.busy(client_id) or self._here.is_coming(client_id):
             return Prepared(BUSY)
-        if not self.ownership.has(client_id, ask.revision):
+        if not self._nodes.has(client_id, ask.revision):
             # With another revision, the question is late: this session has begun, or arrived here, since.
             return Prepared(NOT_OURS)
         session = self._broker.sessions.get(client_id)
@@ -295,15 +313,15 @@ class Outgoing:
         if session is None:
             return self._over(client_id, GONE)
         leaving = self._suspend(session, node, ask.move)
-        self.ownership.key_may_go(client_id)
+        self._nodes.key_may_go(client_id)
         self.step("suspended")
         return self._ready(leaving, now)
 
     def _over(self, client_id: str, state: str) -> Prepared:
         """Return the answer for a session that no longer exists. The other node may take the key."""
-        self.ownership.key_may_go(client_id)
-        self.ownership.settle_soon(client_id)
-        return Prepared(state, earlier=self.untold(client_id))
+        self._nodes.key_may_go(client_id)
+        self._nodes.settle_soon(client_id)
+        return Prepared(state, earlier=self._here.untold(client_id))
 
     def _suspend(self, session: Session, node: str, move: str) -> Leaving:
         leaving = Leaving(session, node, move)
@@ -313,14 +331,16 @@ class Outgoing:
         leaving.will_due = timer.when if isinstance(timer, Timer) else 0.0
         self._broker.life.suspend_session(session)
         session.limits = with_qos0(session.limits)
-        self.on_leaving(session.client_id)
+        self._here.leaving(session.client_id)
         self._wait_for_key(leaving)
         return leaving
 
     def _ready(self, leaving: Leaving, now: float) -> Prepared:
         moved = moved_session(leaving.session, leaving.will_due, now)
         client_id = leaving.client_id
-        return Prepared(READY, "", moved, self.keepers(client_id), self.untold(client_id), self.doubts(client_id))
+        return Prepared(
+            READY, "", moved, self._here.keepers(client_id), self._here.untold(client_id), self._here.doubts(client_id)
+        )
 
     def last_epoch(self, client_id: str) -> int:
         """Return the epoch of the key of a session that is here, or is leaving, when this node last had it; 0: not
@@ -328,8 +348,8 @@ class Outgoing:
         leaving = self._leaving.get(client_id)
         if leaving is not None:
             return leaving.last_epoch
-        place = self.ownership.place(client_id)
-        return place.revision if place is not None and self.ownership.is_ours(place) else 0
+        place = self._nodes.place(client_id)
+        return place.revision if place is not None and self._nodes.is_ours(place) else 0
 
     # ------------------------------------------------------ who has the key then
 
@@ -350,7 +370,7 @@ class Outgoing:
         another revision."""
         session = leaving.session
         try:
-            kept = await self.ownership.keep(session)
+            kept = await self._nodes.keep(session)
         except (Unavailable, Unknown, NoAnswer) as error:
             logger.info("session_kept_unknown client_id=%s error=%s", session.client_id, error)
             self._wait_for_key(leaving)
@@ -369,7 +389,7 @@ class Outgoing:
         self._forget(leaving)
         session.limits = leaving.limits
         self._broker.life.continue_session(session, leaving.will_due, self._context.clock.now())
-        self.on_kept(session.client_id)
+        self._here.kept(session.client_id)
 
     def returned(self, client_id: str) -> None:
         """Keep the session: another node could not take it, and has written that this node has it."""
@@ -396,7 +416,7 @@ class Outgoing:
         if self._leaving.get(leaving.session.client_id) is leaving:
             del self._leaving[leaving.session.client_id]
             if leaving.kept is None:
-                self.ownership.key_is_certain(leaving.client_id)
+                self._nodes.key_is_certain(leaving.client_id)
         leaving.left.set()
 
     # ------------------------------------------------------------------ the queue
@@ -416,7 +436,7 @@ class Outgoing:
             session = self._broker.sessions.get(client_id)
             if session is None:
                 return Piece(GONE)  # for a session that is kept, too: there is no more of it
-            if self.ownership.node_of(client_id) != node or self._is_coming(client_id):
+            if self._nodes.node_of(client_id) != node or self._here.is_coming(client_id):
                 # The watch has not reported its write yet; or this is a late question about an earlier stay.
                 return Piece(BUSY)
             leaving = self._suspend(session, node, ask.move)
@@ -433,7 +453,7 @@ class Outgoing:
                 leaving.node = node
                 self._drop_doubted(leaving, ask)
             elif leaving.move != ask.move:
-                if self.ownership.node_of(client_id) != node:
+                if self._nodes.node_of(client_id) != node:
                     return Piece(BUSY)
                 leaving.move, leaving.node = ask.move, node
                 if not leaving.sent:
@@ -460,14 +480,14 @@ class Outgoing:
     def _has(self, node: str, client_id: str) -> bool:
         """Return whether that node has this client's session."""
         if node == self._context.node:
-            return self.ownership.has(client_id)
-        return self.ownership.node_of(client_id) == node
+            return self._nodes.has(client_id)
+        return self._nodes.node_of(client_id) == node
 
     def _confirm(self, leaving: Leaving, ask: Fetch) -> None:
         """Note that the other node has the session, and its messages in flight."""
         session = leaving.session
         leaving.confirmed = True
-        place = self.ownership.place(leaving.client_id)
+        place = self._nodes.place(leaving.client_id)
         leaving.epoch = ask.epoch or (0 if place is None else place.revision)
         journal = session.journal
         self._drop_doubted(leaving, ask)
@@ -544,7 +564,7 @@ class Outgoing:
         if leaving.kept is not None:
             late = self._late(leaving.kept.late, leaving)
             return Piece(MORE, ask.taken, [], late) if late else Piece(END, ask.taken)
-        if await self.release_held(
+        if await self._here.release_held(
             leaving.client_id, lambda: session if self._is_current(leaving) else None, ask.turned == []
         ):
             return Piece(MORE, ask.taken)
@@ -557,7 +577,7 @@ class Outgoing:
             return Piece(MORE, ask.taken)
         if ask.turned:
             late = self._turns.not_given(leaving.client_id, ask.epoch)
-            return Piece(END, ask.taken, [], late, sorted(self.held(leaving.client_id)))
+            return Piece(END, ask.taken, [], late, sorted(self._here.held(leaving.client_id)))
         for subscription in session.subscriptions.values():
             self._broker.router.unsubscribe(subscription)
         return Piece(END, ask.taken)
@@ -566,7 +586,7 @@ class Outgoing:
         if leaving.kept is None:
             self._given.gave(leaving.client_id, leaving.node, leaving.move, leaving.number, leaving.sent)
 
-    def _is_under_way(self, client_id: str) -> bool:
+    def is_under_way(self, client_id: str) -> bool:
         leaving = self._leaving.get(client_id)
         return leaving is not None and bool(leaving.sent)
 
@@ -633,7 +653,7 @@ class Outgoing:
         if not self._members.known:
             raise CallFailed("not all members are known yet")
         done = self._calls.decoded(node, argument, Done)
-        if done.client_id not in self._leaving and self.ownership.is_unknown(done.client_id):
+        if done.client_id not in self._leaving and self._nodes.is_unknown(done.client_id):
             raise CallFailed("the node of the session is not known yet")
         await self.done(node, done)
         return b""
@@ -643,9 +663,9 @@ class Outgoing:
         client_id = done.client_id
         leaving = self._leaving.get(client_id)
         session = self._broker.sessions.get(client_id)
-        owned = self.ownership.node_of(client_id) == node
+        owned = self._nodes.node_of(client_id) == node
         if leaving is not None and leaving.kept is not None:
-            holder = self.ownership.node_of(leaving.client_id)
+            holder = self._nodes.node_of(leaving.client_id)
             if done.over or leaving.node == node or holder in (node, None):
                 left = leaving.session.queued
                 if left and holder not in (node, None):  # it continued without that node
@@ -660,7 +680,7 @@ class Outgoing:
             self._forget(leaving)
             if done.keep:
                 self._take_back(leaving)  # a piece that was requested after the end
-        elif leaving is not None or session is None or not owned or self._arrives(client_id):
+        elif leaving is not None or session is None or not owned or self._here.arrives(client_id):
             session = None  # it is another session
         if session is not None:
             if done.keep:
@@ -668,7 +688,7 @@ class Outgoing:
             else:
                 self._turns.end(client_id)
             self._forget_session(session)
-            self.on_gone(client_id, not apart)
+            self._here.gone(client_id, not apart)
             await self._context.tables.stored()
 
     def _forget_session(self, session: Session) -> None:
@@ -683,7 +703,7 @@ class Outgoing:
         client_id = session.client_id
         turn = self._turns.get(client_id)
         late = self._turns.not_given(client_id, epoch)
-        held = self.held(client_id)
+        held = self._here.held(client_id)
         if turn is None or (not late and not session.queued and not held):
             self._turns.end(client_id)
             return
@@ -709,7 +729,7 @@ class Outgoing:
         """Forget the sessions of a node that was removed."""
         for leaving in list(self._leaving.values()):
             # The node that has the session now may never have fetched the kept messages.
-            place = self.ownership.place(leaving.client_id)
+            place = self._nodes.place(leaving.client_id)
             if (place.node if place is not None and place.node else leaving.node) != peer.name:
                 continue
             if leaving.kept is not None:
@@ -718,7 +738,7 @@ class Outgoing:
                 self._forget(leaving)
                 self._turns.end(leaving.client_id)
                 self._forget_session(leaving.session)
-                self.on_gone(leaving.client_id, False)
+                self._here.gone(leaving.client_id, False)
 
     def session_ended(self, session: Session) -> None:
         self._given.forget(session.client_id)
@@ -760,7 +780,7 @@ class Outgoing:
             take_over(channel, False, node)
         if self._broker.sessions.get(client_id) is not session:
             return
-        apart = not again and not self.ownership.may_be_taken(client_id)
+        apart = not again and not self._nodes.may_be_taken(client_id)
         if apart or anew:
             logger.warning("session_lost client_id=%s node=%s clean_start=%s", client_id, node, clean_start)
         # Otherwise that node had asked for it, and this one stopped before it learned that everything had arrived.
@@ -768,7 +788,7 @@ class Outgoing:
         # here, too: messages that they sent before those are for the session here.
         closed = closed or clean_start or (apart and not anew and self._context.settings.takeover == FRESH)
         if closed or apart:
-            self.end_held(client_id, session)
+            self._here.end_held(client_id, session)
         if closed:
             self._turns.end(client_id)
             for subscription in session.subscriptions.values():
@@ -780,7 +800,7 @@ class Outgoing:
         if clean_start or empty:
             self._broker.life.suspend_session(session)
             self._forget_session(session)
-            self.on_gone(client_id, False)
+            self._here.gone(client_id, False)
             return
         leaving = self._suspend(session, node, self._context.nonce())
         leaving.anew = True
@@ -803,7 +823,7 @@ class Outgoing:
     async def _offer(self, leaving: Leaving) -> None:
         client_id = leaving.session.client_id
         while self._leaving.get(client_id) is leaving and not leaving.confirmed:
-            node = self.ownership.node_of(client_id)
+            node = self._nodes.node_of(client_id)
             offer = msgspec.msgpack.encode(Offer(client_id, leaving.move))
             try:
                 answer = b"" if node is None else await self._calls.call(node, OFFER, offer)
@@ -818,9 +838,9 @@ class Outgoing:
                 logger.warning("session_rest_dropped client_id=%s node=%s reason=session_over", client_id, node)
                 self._forget(leaving)
                 self._turns.end(client_id)
-                self.end_held(client_id, None)
+                self._here.end_held(client_id, None)
                 self._forget_session(leaving.session)
-                self.on_gone(client_id, False)
+                self._here.gone(client_id, False)
                 return
             await asyncio.sleep(_OFFER_AGAIN)
 

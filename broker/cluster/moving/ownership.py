@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -33,7 +33,7 @@ from ..nats.interface import BucketEntry, NoAnswer, Unavailable, Unknown, Watch,
 from ..tasks import Tasks
 from ..wire import MALFORMED, Header, Owned, thing_key
 from .connected import Connected
-from .handover import Handover
+from .session_nodes import Moves, SessionPlace
 from .session_transfer import BUSY, DISCARDED, GONE, OF_ANOTHER, READY, MovedSession, Prepared
 
 logger = logging.getLogger(__name__)
@@ -64,27 +64,17 @@ class Ended(msgspec.Struct, array_like=True, frozen=True):
     revision: int
 
 
-class SessionPlace(NamedTuple):
-    """The node that has a session. ``node``: empty if no node has it. ``revision``: of the bucket when this was
-    written; it only grows. ``earlier``: as in ``wire.Owned``."""
-
-    node: str
-    uid: str
-    revision: int
-    earlier: dict[str, bool] | None = None
-
-
 class Ownership:
     """Which node has which session; ``claim`` brings a CONNECT to its session.
 
     ``step`` is called with the name of each step of a claim that another node takes part in.
     """
 
-    def __init__(self, context: ClusterContext, members: Members, handover: Handover, connected: Connected) -> None:
+    def __init__(self, context: ClusterContext, members: Members, moves: Moves, connected: Connected) -> None:
         self._context = context
         self._nats = context.nats
         self._members = members
-        self._handover = handover
+        self._moves = moves
         self._connected = connected
         self._reader = context.wire.reader(Owned)
         self._watch: Watch | None = None
@@ -113,7 +103,6 @@ class Ownership:
         self._retry: asyncio.TimerHandle | None = None
         self._stopped = False
         self.step: Callable[[str], None] = lambda name: None
-        handover.ownership = self
 
     # -------------------------------------------------------------- start, stop
 
@@ -152,7 +141,7 @@ class Ownership:
             self._note(entry.key, owned, entry.revision)
             if self.has(owned.client_id):
                 if header.node != self._context.node:
-                    self._handover.returned(owned.client_id)
+                    self._moves.returned(owned.client_id)
                 elif owned.client_id not in self._context.broker.sessions and owned.client_id not in self._locks:
                     # It was taken by an earlier life of this node.
                     asyncio.get_running_loop().call_later(RETRY, self._look_at, owned.client_id)
@@ -197,10 +186,10 @@ class Ownership:
             self._over_no_more(key)
             self._ours[key] = client_id
             wanted = [node for node, wanted in owned.earlier.items() if wanted and not owned.clean_start]
-            self._handover.went_on_without(client_id, wanted)
+            self._moves.went_on_without(client_id, wanted)
             return
         self._ours.pop(key, None)
-        self._handover.went_on_without(client_id, [])
+        self._moves.went_on_without(client_id, [])
         node = self._context.node
         session = self._context.broker.sessions.get(client_id)
         if not place.node:
@@ -213,7 +202,7 @@ class Ownership:
             unwanted = owned.clean_start or not owned.earlier.get(node, True)
             anew = unwanted or node in owned.earlier
             last_epoch = before.revision if before is not None and self.is_ours(before) else 0
-            self._handover.lost(session, place.node, revision, unwanted, anew, last_epoch)
+            self._moves.lost(session, place.node, revision, unwanted, anew, last_epoch)
 
     def _over_no_more(self, key: str) -> None:
         """Handle a change or deletion of a key whose session had ended."""
@@ -355,7 +344,7 @@ class Ownership:
         if self._members.left:
             return None
         busy = client_id in self._locks or client_id in self._unanswered
-        if not busy and not self._handover.leaves(client_id) and not self._handover.is_undecided(client_id):
+        if not busy and not self._moves.leaves(client_id) and not self._moves.is_undecided(client_id):
             place = self._places.get(thing_key(client_id))
             ours = place is not None and self.is_ours(place) and self.knows(client_id)
             nobodys = place is None or (not place.node and client_id not in self._context.broker.sessions)
@@ -473,7 +462,7 @@ class Ownership:
         made = self._others(None if before is None else before.earlier, earlier)
         if clean_start or not node:
             made = dict.fromkeys(made, False)
-        giver = self._handover.giver(client_id) if node else ""
+        giver = self._moves.giver(client_id) if node else ""
         owned = Owned(client_id, node, uid, client.owner, clean_start, made, giver) if node or made else None
         key = thing_key(client_id)
         try:
@@ -536,7 +525,7 @@ class Ownership:
     def session_ended(self, session: Session) -> None:
         """As ``core.cluster.Cluster.session_ended``."""
         client_id = session.client_id
-        self._handover.session_ended(session)
+        self._moves.session_ended(session)
         if self.has(client_id):
             self.settle_soon(client_id)
 
@@ -593,7 +582,7 @@ class Ownership:
 
     async def _settle(self, client_id: str) -> None:
         """Make the key of a client correct."""
-        if self._handover.leaves(client_id):
+        if self._moves.leaves(client_id):
             return
         waits = self._beginning.get(client_id)
         if waits is not None and waits():
@@ -605,7 +594,7 @@ class Ownership:
         entry = await self._nats.read(BUCKET, key)
         if entry is not None:
             self._entry(entry)
-            if self._handover.leaves(client_id):
+            if self._moves.leaves(client_id):
                 return  # it was on its way: this stays noted until it has arrived
         found = None if entry is None else self._read(entry)
         owned = None if found is None else found[1]
@@ -625,9 +614,9 @@ class Ownership:
             if back is not None and back.node not in ("", self._context.node):
                 await self._write(client_id, msgspec.structs.replace(back, owner=back.owner or owned.owner), revision)
             else:
-                earlier = self._others(owned.earlier, self._handover.untold(client_id))
+                earlier = self._others(owned.earlier, self._moves.untold(client_id))
                 await self._write_end(client_id, self._over_at(client_id, earlier), revision)
-        elif owned is None and stays and session is not None and not self._handover.is_undecided(client_id):
+        elif owned is None and stays and session is not None and not self._moves.is_undecided(client_id):
             await self._write(client_id, self._owned_here(session, {}), revision)
         elif owned is None and back is not None:
             await self._write(client_id, None, revision)
@@ -660,7 +649,7 @@ class Ownership:
 
     def _owned_here(self, session: Session, earlier: dict[str, bool]) -> Owned:
         wire = self._context.wire
-        giver = self._handover.giver(session.client_id)
+        giver = self._moves.giver(session.client_id)
         return Owned(session.client_id, self._context.node, wire.uid, session.owner or "", False, earlier, giver)
 
     def _over_at(self, client_id: str, earlier: dict[str, bool]) -> Owned | None:
@@ -689,7 +678,7 @@ class _Claim:
         self._ownership = ownership
         self._waits = waits
         self._context = ownership._context
-        self._handover = ownership._handover
+        self._moves = ownership._moves
         self._client = client
         self._clean_start = clean_start
         self._expiry = expiry
@@ -709,10 +698,10 @@ class _Claim:
         while self._left > 0:
             if not self._waits():
                 return CLIENT_GONE
-            if self._handover.leaves(client_id):
-                await self._handover.left(client_id, self._left)
+            if self._moves.leaves(client_id):
+                await self._moves.left(client_id, self._left)
                 continue
-            if self._handover.is_undecided(client_id):
+            if self._moves.is_undecided(client_id):
                 self._why = "it is not known yet whether this node has its session"
                 await asyncio.sleep(_PAUSE_UNREACHABLE)
                 continue
@@ -720,7 +709,7 @@ class _Claim:
             try:
                 with contextlib.suppress(NotStored):  # of a session that is over
                     await ownership.settle_unanswered(client_id)
-                if self._handover.leaves(client_id):
+                if self._moves.leaves(client_id):
                     continue  # that has told that it is another node's
                 place = ownership.place(client_id)
                 if place is not None and ownership.is_ours(place):
@@ -758,10 +747,10 @@ class _Claim:
             place = ownership.place(client_id)
             if place is None or place.node != node:
                 return "it is unknown here as a session of that node"
-            if self._handover.leaves(client_id) or self._handover.is_undecided(client_id):
+            if self._moves.leaves(client_id) or self._moves.is_undecided(client_id):
                 return "it is just being moved"
             move = self._context.nonce()
-            prepared = await self._handover.prepare(
+            prepared = await self._moves.prepare(
                 node, place.revision, self._client, move, False, self._waits, self._left, absent=True
             )
             step("prepared")
@@ -798,7 +787,7 @@ class _Claim:
         self._context.nats.check()
         move = self._context.nonce()
         try:
-            prepared = await self._handover.prepare(
+            prepared = await self._moves.prepare(
                 place.node, place.revision, client, move, self._clean_start, self._waits, self._left
             )
         except CallFailed as error:
@@ -843,14 +832,14 @@ class _Claim:
     async def _move(
         self, place: SessionPlace, move: str, moved: MovedSession, prepared: Prepared
     ) -> tuple[bool, Outcome | None]:
-        handover, step = self._handover, self._ownership.step
+        moves, step = self._moves, self._ownership.step
         client_id = self._client.client_id
         taken = False
         try:
-            handover.adopt(client_id, place.node, move, moved, prepared)
+            moves.adopt(client_id, place.node, move, moved, prepared)
             step("adopted")
             if not await self._context.tables.stored():
-                handover.cancel(client_id)
+                moves.cancel(client_id)
                 return True, STORE_TROUBLE
             step("stored")
             node, timeout = self._context.node, max(self._left, _PAUSE)
@@ -858,15 +847,15 @@ class _Claim:
         except Unknown:
             raise
         except BaseException:
-            handover.cancel(client_id)
+            moves.cancel(client_id)
             raise
         finally:
             if not taken:
-                handover.drop(client_id)
+                moves.drop(client_id)
         if not taken:
             return False, None
         step("taken")
-        handover.begin(client_id)
+        moves.begin(client_id)
         return True, None
 
     async def _without(self, place: SessionPlace) -> tuple[bool, Outcome | None]:
@@ -877,7 +866,7 @@ class _Claim:
         owned = await self._ownership.read(client.client_id)
         if self._ownership.place(client.client_id) != place or owned is None:
             return False, None
-        if self._handover.checks_owner and owned.owner not in ("", client.owner):
+        if self._moves.checks_owner and owned.owner not in ("", client.owner):
             return True, Outcome(reason_codes.NOT_AUTHORIZED, SESSION_OWNER, f"the session belongs to {owned.owner}")
         gone = self._ownership.peer(place.node) is None and self._ownership.knows_members
         if settings.takeover == "refuse" and not self._clean_start and not gone:

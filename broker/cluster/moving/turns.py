@@ -16,7 +16,7 @@ client's sessions on this node. The session that is here now, if there is one, m
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -31,9 +31,7 @@ from ..links.link_receiver import MARK, LinkReceiver, begun_since
 from ..links.routes import ClusterRoutes
 from ..members.members import Members
 from ..wire import MALFORMED, UNREADABLE, MessageRecord, node_key
-
-if TYPE_CHECKING:
-    from .ownership import Ownership
+from .session_nodes import SessionNodes
 
 logger = logging.getLogger(__name__)
 
@@ -193,14 +191,33 @@ class Turn:
         return self.marks.get(node, (0, True))[0] >= epoch
 
 
+class MovesOfTurns(Protocol):
+    """What a mark needs to know of a session; ``Handover`` does."""
+
+    def begun(self, turn: Turn) -> None:
+        """Note that a mark alone has begun this turn."""
+
+    def last_epoch(self, client_id: str) -> int:
+        """Return the epoch of the key of a client's session that is here or is leaving, when this node last had it; 0:
+        not known."""
+
+    def is_closed(self, client_id: str) -> bool:
+        """Return whether this node accepts no new messages for a session that another node has, whatever marks
+        arrive."""
+
+
 class Turns:
-    """The turns of this node, by client ID. ``on_begun`` is called with a turn that a mark alone has begun.
-    ``last_epoch``: of the key of a client's session that is here or is leaving, when this node last had it; 0: not
-    known. ``is_closed``: whether this node accepts no new messages for a session that another node has, whatever marks
-    arrive."""
+    """The turns of this node, by client ID."""
 
     def __init__(
-        self, context: ClusterContext, members: Members, calls: Calls, routes: ClusterRoutes, receiver: LinkReceiver
+        self,
+        context: ClusterContext,
+        members: Members,
+        calls: Calls,
+        routes: ClusterRoutes,
+        receiver: LinkReceiver,
+        nodes: SessionNodes,
+        moves: MovesOfTurns,
     ) -> None:
         self._context = context
         self._broker = context.broker
@@ -213,10 +230,8 @@ class Turns:
         self._of: dict[Session, Turn] = {}
         # Subscriptions that receive only messages of other nodes.
         self._kept = Router(cache_size=1024)
-        self.ownership: Ownership
-        self.on_begun: Callable[[Turn], None] = lambda turn: None
-        self.last_epoch: Callable[[str], int] = lambda client_id: 0
-        self.is_closed: Callable[[str], bool] = lambda client_id: False
+        self._nodes = nodes
+        self._moves = moves
         receiver.on_mark = self._came
         receiver.on_late = self._route_late
         receiver.on_new_node = self._forget_marks
@@ -415,7 +430,7 @@ class Turns:
         asked = self._calls.decoded(node, argument, TurnAsked)
         if not await self._routes.reached(asked.revision):
             raise CallFailed(f"revision {asked.revision} of the routes is not reached")
-        place = self.ownership.place(asked.client_id)
+        place = self._nodes.place(asked.client_id)
         if place is None or place.node != node or place.revision != asked.epoch:
             raise CallFailed("the key is another one here")
         self.mark(Mark(asked.client_id, node, asked.epoch), asked.nodes)
@@ -455,13 +470,13 @@ class Turns:
         here = mark.node == self._context.node
         turn = self._turns.get(mark.client_id)
         session = self._broker.sessions.get(mark.client_id)
-        unknown = (turn is None or turn.session is None) and not here and not self.is_closed(mark.client_id)
+        unknown = (turn is None or turn.session is None) and not here and not self._moves.is_closed(mark.client_id)
         if unknown and session is not None and session.persistent:
-            epoch = self.last_epoch(mark.client_id)
+            epoch = self._moves.last_epoch(mark.client_id)
             if mark.epoch >= epoch:  # otherwise it is about an earlier session
                 # It left before this node stopped, or this node does not know yet that it has the session.
                 turn = self._leaves(session, epoch)
-                self.on_begun(turn)
+                self._moves.begun(turn)
         if turn is None:
             return
         turn.mark(node, mark, here)

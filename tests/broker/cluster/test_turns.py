@@ -516,7 +516,7 @@ async def test_a_node_that_was_forced_out_and_is_back_sends_its_mark_to_both_pla
     settings = {**QUICK, "takeover": "refuse"}
     async with cluster_nodes(3, directory=tmp_path, level="disk", cluster=settings) as cluster:
         await cluster[0].leave_session("s", "t", qos=2)
-        receiver = own(cluster, 0).handover._turns._receiver
+        receiver = own(cluster, 0).handover.turns._receiver
         came = receiver.on_mark
 
         def of_others(message: Message, record: MessageRecord, node: str) -> None:
@@ -525,7 +525,7 @@ async def test_a_node_that_was_forced_out_and_is_back_sends_its_mark_to_both_pla
 
         receiver.on_mark = of_others
         client = await cluster[1].client("s", expiry=60, session_present=True)
-        turn = own(cluster, 1).handover._turns.get("s")
+        turn = own(cluster, 1).handover.turns.get("s")
         await until(lambda: turn is not None and turn.marked(cluster.name(2)))
         cluster.partition({1, 2}, {0})
         await cluster.kill(2)
@@ -582,7 +582,7 @@ async def test_a_mark_of_an_earlier_session_comes_late(tmp_path: Path, expiry: i
         client = await cluster[0].client("s", expiry=expiry)
         await client.subscribe("t", qos=2)
         far = await cluster[1].client("far")
-        own(cluster, 1).handover._turns.mark(Mark("s", cluster.name(1), 0), [cluster.name(0)])
+        own(cluster, 1).handover.turns.mark(Mark("s", cluster.name(1), 0), [cluster.name(0)])
         for number in range(2):
             await far.publish("t", b"%d" % number, qos=2)
             await client.expect_publish("t", b"%d" % number, 2)
@@ -603,10 +603,10 @@ async def test_a_mark_of_an_earlier_session_comes_while_the_next_one_moves(
         async def not_yet(revision: int) -> bool:
             return False
 
-        late = own(cluster, 2).handover._turns
+        late = own(cluster, 2).handover.turns
         monkeypatch.setattr(late._routes, "reached", not_yet)
         client = await cluster[1].client("s", expiry=60, session_present=True)
-        await until(lambda: own(cluster, 0).handover._turns.get("s") is not None)
+        await until(lambda: own(cluster, 0).handover.turns.get("s") is not None)
         await until(lambda: router.remote_mask("t").bit_count() == 2)
         late.mark(Mark("s", cluster.name(1), 0), [cluster.name(0)])
         await far.publish("t", b"0", qos=2)
@@ -624,7 +624,7 @@ async def test_a_mark_that_comes_before_it_is_known_whose_the_session_is_asks_fo
         await client.subscribe("t", qos=2)
         ownership = own(cluster, 0).ownership
         key = ownership._places.pop(thing_key("s"))
-        own(cluster, 1).handover._turns.mark(Mark("s", cluster.name(1), 0), [cluster.name(0)])
+        own(cluster, 1).handover.turns.mark(Mark("s", cluster.name(1), 0), [cluster.name(0)])
         await until(lambda: turns(cluster))
         ownership._places[thing_key("s")] = key
         await until(lambda: not turns(cluster))
