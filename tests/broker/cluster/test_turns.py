@@ -327,7 +327,7 @@ async def test_new_messages_come_behind_what_waited_for_a_keeper_as_the_node_die
 
         def after_a_message(self: Handover) -> None:
             if self._waiting.held("s"):
-                self._turns._route(Message("t", b"3", 1), names[2])
+                self.turns._route(Message("t", b"3", 1), names[2])
             start(self)
 
         monkeypatch.setattr(Handover, "start", after_a_message)
