@@ -23,6 +23,7 @@ from .links.link_receiver import LinkReceiver
 from .links.routes import ClusterRoutes
 from .links.shared_groups import ClusterSharedGroups
 from .members.members import Members
+from .moving.claims import Claims
 from .moving.connected import Connected
 from .moving.evacuation import NodeEvacuation
 from .moving.handover import Handover
@@ -67,13 +68,12 @@ class NatsCluster:
         self.receiver = LinkReceiver(context, self.membership, self.calls)
         self.shared_groups = ClusterSharedGroups(context, self.membership, self.routes, self.receiver)
         self.connected = Connected(context, self.membership, self.calls)
-        self.handover = Handover(
-            context, self.membership, self.calls, self.routes, self.receiver, self.connected, zone_of
-        )
+        self.handover = Handover(context, self.membership, self.calls, self.routes, self.receiver, zone_of)
         self.turns = self.handover.turns
         self.ownership = self.handover.ownership
         self.exclusive = ClusterExclusive(context, self.membership, self.rows, self.ownership)
-        self.evacuation = NodeEvacuation(context, self.membership, self.calls, self.handover, self.ownership)
+        self.claims = Claims(context, self.membership, self.handover, self.ownership, self.connected)
+        self.evacuation = NodeEvacuation(context, self.membership, self.calls, self.handover, self.claims)
         self.wills = Wills(context, self.membership, self.ownership, self.handover.receiver, refusal_of_will)
 
     async def start(self) -> None:
@@ -159,7 +159,7 @@ class NatsCluster:
         self, client: ClientInfo, clean_start: bool, expiry: int, waits: Callable[[], bool]
     ) -> Awaitable[Outcome | None] | None:
         refusal = self.isolation.refusal() or self.evacuation.refusal()
-        return refusal or self.ownership.claim(client, clean_start, expiry, waits)
+        return refusal or self.claims.claim(client, clean_start, expiry, waits)
 
     async def subscribed(self, client_id: str, filters: list[str]) -> None:
         await self.routes.known_everywhere(filters)

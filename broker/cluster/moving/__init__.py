@@ -1,6 +1,7 @@
 """The node of a session, and the move of a session to another node (docs/how-a-session-moves.md).
 
-``ownership`` knows which node has each session, and changes that by compare-and-set; CONNECT calls its ``claim``.
+``claims`` brings a CONNECT to its session. ``ownership`` knows which node has each session, and changes that by
+compare-and-set; ``session_nodes`` lists what the files ask each other.
 ``handover`` brings a session to this node, ``outgoing`` hands one over. ``connected`` keeps one client for each Client
 Identifier. ``turns`` decides from which node a session gets the messages of each other node, and ``waiting_messages``
 keeps those that arrive too early. ``evacuation`` moves all sessions of a node.

@@ -18,8 +18,8 @@ from ...session.session import Session
 from ..calls import Calls
 from ..context import ClusterContext
 from ..members.members import Members
+from .claims import Claims
 from .handover import Handover
-from .ownership import Ownership
 
 logger = logging.getLogger(__name__)
 
@@ -67,13 +67,13 @@ class NodeEvacuation:
     ``grace``: ``GRACE``; the simulation uses a shorter time."""
 
     def __init__(
-        self, context: ClusterContext, members: Members, calls: Calls, handover: Handover, ownership: Ownership
+        self, context: ClusterContext, members: Members, calls: Calls, handover: Handover, claims: Claims
     ) -> None:
         self._context = context
         self._members = members
         self._calls = calls
         self._handover = handover
-        self._ownership = ownership
+        self._claims = claims
         self.active = False
         self._starting = False
         self.grace = GRACE
@@ -259,7 +259,7 @@ class NodeEvacuation:
             client.username = ask.owner.removeprefix(USERNAME_OWNER)
             client.proved_by = RESTORED
         client.proved_client_id = ask.owner == CLIENT_ID_OWNER
-        refusal = await self._ownership.bring(client, node)
+        refusal = await self._claims.bring(client, node)
         session = self._context.broker.sessions.get(ask.client_id)
         if not refusal and session is not None:
             logger.info("session_brought client_id=%s node=%s", ask.client_id, node)

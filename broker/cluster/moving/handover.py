@@ -44,7 +44,6 @@ from ..links.routes import ClusterRoutes
 from ..members.members import Members
 from ..tasks import Tasks
 from ..wire import MALFORMED, valid_body, valid_time
-from .connected import Connected
 from .given_pieces import GivenPieces
 from .incoming import ADOPTED, FETCHING, FINISHED, HandoverRow, Incoming, IncomingSessions
 from .mark_questions import MarkQuestions
@@ -93,7 +92,6 @@ class Handover:
         calls: Calls,
         routes: ClusterRoutes,
         receiver: LinkReceiver,
-        connected: Connected,
         zone_of: ZoneOf,
     ) -> None:
         self._context = context
@@ -107,7 +105,7 @@ class Handover:
         self._tasks = Tasks()
         self._watched = False
         self.step: Callable[[str], None] = lambda name: None
-        self.ownership = Ownership(context, members, self, connected)
+        self.ownership = Ownership(context, members, self)
         self.turns = Turns(context, members, calls, routes, receiver, self.ownership, self)
         self._given_pieces = GivenPieces(context, members, calls, self._coming_row, self._is_under_way)
         self.outgoing = Outgoing(context, members, calls, self.turns, self.ownership, self, self._given_pieces)

@@ -14,16 +14,11 @@ session if it found no key. Therefore the key stays, without a node, until the n
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 import msgspec
 
-from ...channel.identity import SESSION_OWNER
-from ...core.cluster import CallFailed, NodeUnreachable
-from ...core.outcome import CLIENT_GONE, STORE_TROUBLE, Outcome
-from ...mqtt import reason_codes
-from ...mqtt.constants import NEVER_EXPIRES
 from ...session.client_info import ClientInfo
 from ...session.session import Session
 from ..context import ClusterContext
@@ -32,9 +27,7 @@ from ..members.peer import Peer
 from ..nats.interface import BucketEntry, NoAnswer, Unavailable, Unknown, Watch, WrongRevision
 from ..tasks import Tasks
 from ..wire import MALFORMED, Header, Owned, thing_key
-from .connected import Connected
 from .session_nodes import Moves, SessionPlace
-from .session_transfer import BUSY, DISCARDED, GONE, OF_ANOTHER, READY, MovedSession, Prepared
 
 logger = logging.getLogger(__name__)
 
@@ -44,11 +37,6 @@ TABLE_ENDED: Final = "session_keys_ended"
 RETRY: Final = 1.0
 _ANSWER: Final = 5.0
 """Seconds for the answer to a write for which no client waits."""
-SERVE_LOCAL: Final = "serve_local"
-_TIMEOUT: Final = "cluster.takeover_timeout"
-_PAUSE: Final = 0.02
-"""Seconds between two questions to a node that is busy with the session."""
-_PAUSE_UNREACHABLE: Final = 0.25
 _SETTLED_AT_A_TIME: Final = 200
 
 
@@ -65,17 +53,13 @@ class Ended(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Ownership:
-    """Which node has which session; ``claim`` brings a CONNECT to its session.
+    """Which node has which session; ``claims`` changes it for a CONNECT."""
 
-    ``step`` is called with the name of each step of a claim that another node takes part in.
-    """
-
-    def __init__(self, context: ClusterContext, members: Members, moves: Moves, connected: Connected) -> None:
+    def __init__(self, context: ClusterContext, members: Members, moves: Moves) -> None:
         self._context = context
         self._nats = context.nats
         self._members = members
         self._moves = moves
-        self._connected = connected
         self._reader = context.wire.reader(Owned)
         self._watch: Watch | None = None
         self._current = asyncio.Event()
@@ -102,7 +86,6 @@ class Ownership:
         self._tasks = Tasks()
         self._retry: asyncio.TimerHandle | None = None
         self._stopped = False
-        self.step: Callable[[str], None] = lambda name: None
 
     # -------------------------------------------------------------- start, stop
 
@@ -144,7 +127,7 @@ class Ownership:
                     self._moves.returned(owned.client_id)
                 elif owned.client_id not in self._context.broker.sessions and owned.client_id not in self._locks:
                     # It was taken by an earlier life of this node.
-                    asyncio.get_running_loop().call_later(RETRY, self._look_at, owned.client_id)
+                    asyncio.get_running_loop().call_later(RETRY, self.look_at, owned.client_id)
             return
         if entry.value is None:
             self._places.pop(entry.key, None)
@@ -334,48 +317,18 @@ class Ownership:
             return False  # it may begin elsewhere; a full disk does not keep a client from that
         return client_id in self._locks or client_id in self._to_settle or client_id in self._unanswered
 
-    # --------------------------------------------------------------------- claim
+    # --------------------------------------------------------------- for a claim
 
-    def claim(
-        self, client: ClientInfo, clean_start: bool, expiry: int, waits: Callable[[], bool]
-    ) -> Awaitable[Outcome | None] | None:
-        """As ``core.cluster.Cluster.claim``."""
-        client_id = client.client_id
-        if self._members.left:
-            return None
+    def simply_here(self, client_id: str) -> bool | None:
+        """Return whether this node has the session of a client, and nothing is left to settle; ``None``: no node has
+        one."""
         busy = client_id in self._locks or client_id in self._unanswered
-        if not busy and not self._moves.leaves(client_id) and not self._moves.is_undecided(client_id):
-            place = self._places.get(thing_key(client_id))
-            ours = place is not None and self.is_ours(place) and self.knows(client_id)
-            nobodys = place is None or (not place.node and client_id not in self._context.broker.sessions)
-            if ours or (nobodys and not expiry):
-                self._connected.announce(client, clean_start)
-                return None
-        return self._claim(client, clean_start, expiry, waits)
-
-    async def _claim(
-        self, client: ClientInfo, clean_start: bool, expiry: int, waits: Callable[[], bool]
-    ) -> Outcome | None:
-        loop = asyncio.get_running_loop()
-        client_id = client.client_id
-        async with self._locked(client_id):
-            claim = _Claim(self, client, clean_start, expiry, waits)
-            refusal = await claim.run()
-            if refusal is None and claim.taken_from is not None:
-                self._give_back_unless_begun(client_id, claim.taken_from, waits)
-        if refusal is None:
-            loop.call_later(RETRY, self._look_at, client_id)  # the client may have disconnected in the meantime
-            if not waits():
-                # A session that it has elsewhere by now stays, and it would not know of a session that began here.
-                return CLIENT_GONE
-            self._connected.announce(client, clean_start)
-        return refusal
-
-    async def bring(self, client: ClientInfo, node: str) -> str:
-        """Move a session of ``node`` to this node, while its client is not connected. Return why it stays there; empty:
-        it has arrived, and its queue follows."""
-        async with self._locked(client.client_id):
-            return await _Claim(self, client, False, NEVER_EXPIRES, lambda: True).bring(node)
+        if busy or self._moves.leaves(client_id) or self._moves.is_undecided(client_id):
+            return False
+        place = self.place(client_id)
+        if place is None or (not place.node and client_id not in self._context.broker.sessions):
+            return None
+        return self.is_ours(place) and self.knows(client_id)
 
     def end_here(self, client_id: str, place: SessionPlace) -> bool:
         """End this node's copy of a session that has ended according to its key, unless it has begun since. Return
@@ -395,12 +348,13 @@ class Ownership:
         ended = self._ended.get(client_id)
         return ended is not None and ended.revision == place.revision
 
-    def _look_at(self, client_id: str) -> None:
+    def look_at(self, client_id: str) -> None:
+        """Check the key of a client if no session has begun here."""
         without_session = client_id not in self._context.broker.sessions and self.has(client_id)
         if not self._stopped and (without_session or client_id in self._beginning):
             self.settle_soon(client_id)
 
-    def _give_back_unless_begun(self, client_id: str, before: Owned, waits: Callable[[], bool]) -> None:
+    def give_back_unless_begun(self, client_id: str, before: Owned, waits: Callable[[], bool]) -> None:
         """Give a key back to its node, unless a session begins here: the client may go, or may be refused. No CONNACK
         has told of a new session then."""
         if not self._beginning:
@@ -421,7 +375,8 @@ class Ownership:
         return True
 
     @contextlib.asynccontextmanager
-    async def _locked(self, client_id: str) -> AsyncIterator[None]:
+    async def locked(self, client_id: str) -> AsyncIterator[None]:
+        """Let no other task change the key of a client."""
         lock, waiting = self._locks.get(client_id) or (asyncio.Lock(), 0)
         self._locks[client_id] = (lock, waiting + 1)
         try:
@@ -546,7 +501,7 @@ class Ownership:
 
     async def _settle_one(self, client_id: str) -> None:
         try:
-            async with self._locked(client_id):
+            async with self.locked(client_id):
                 await self._settle(client_id)
         except (Unavailable, Unknown, NoAnswer, WrongRevision, NotStored) as error:
             logger.debug("session_key_waits client_id=%s error=%s", client_id, error)
@@ -586,7 +541,7 @@ class Ownership:
             return
         waits = self._beginning.get(client_id)
         if waits is not None and waits():
-            asyncio.get_running_loop().call_later(RETRY, self._look_at, client_id)
+            asyncio.get_running_loop().call_later(RETRY, self.look_at, client_id)
             return
         self._begins_no_more(client_id)
         back = self._unanswered.get(client_id)
@@ -667,221 +622,3 @@ class Ownership:
             self._over_no_more(key)
             self._places[key] = SessionPlace("", "", made)  # until the watch tells it, which may tell older ones before
         return made
-
-
-class _Claim:
-    """The claim of one CONNECT whose session is not simply on this node."""
-
-    def __init__(
-        self, ownership: Ownership, client: ClientInfo, clean_start: bool, expiry: int, waits: Callable[[], bool]
-    ) -> None:
-        self._ownership = ownership
-        self._waits = waits
-        self._context = ownership._context
-        self._moves = ownership._moves
-        self._client = client
-        self._clean_start = clean_start
-        self._expiry = expiry
-        self._loop = asyncio.get_running_loop()
-        self._deadline = self._loop.time() + self._context.settings.takeover_timeout
-        self._why = ""
-        # The key before, if this node has taken it without the node that has the session, and not for a Clean Start.
-        self.taken_from: Owned | None = None
-
-    @property
-    def _left(self) -> float:
-        return self._deadline - self._loop.time()
-
-    async def run(self) -> Outcome | None:
-        """Return why the client is refused, or ``None``."""
-        ownership, client_id = self._ownership, self._client.client_id
-        while self._left > 0:
-            if not self._waits():
-                return CLIENT_GONE
-            if self._moves.leaves(client_id):
-                await self._moves.left(client_id, self._left)
-                continue
-            if self._moves.is_undecided(client_id):
-                self._why = "it is not known yet whether this node has its session"
-                await asyncio.sleep(_PAUSE_UNREACHABLE)
-                continue
-            place = ownership.place(client_id)
-            try:
-                with contextlib.suppress(NotStored):  # of a session that is over
-                    await ownership.settle_unanswered(client_id)
-                if self._moves.leaves(client_id):
-                    continue  # that has told that it is another node's
-                place = ownership.place(client_id)
-                if place is not None and ownership.is_ours(place):
-                    if not ownership.knows(client_id):
-                        await ownership.read(client_id)
-                    if ownership.place(client_id) == place:
-                        return None
-                    continue
-                if place is not None and not place.node and ownership.end_here(client_id, place):
-                    # On disk, or it would be this client's after a restart.
-                    if not await self._context.tables.stored():
-                        return STORE_TROUBLE
-                    continue
-                if place is None or not place.node or place.node == self._context.node:
-                    if not self._expiry or await self._take(place, {}):
-                        return None
-                    continue
-                done, refusal = await self._from(place)
-                if done:
-                    return refusal
-            except WrongRevision:
-                continue
-            except Unavailable as error:
-                # In the meantime, the bucket may have reported which node has it.
-                return self._without_quorum(ownership.place(client_id), str(error))
-            except (Unknown, NoAnswer) as error:
-                return Outcome(reason_codes.SERVER_UNAVAILABLE, _TIMEOUT, f"NATS did not answer: {error}")
-        return Outcome(reason_codes.SERVER_UNAVAILABLE, _TIMEOUT, self._why)
-
-    async def bring(self, node: str) -> str:
-        """Make one attempt of ``Ownership.bring``. It never begins a session."""
-        ownership, client_id, step = self._ownership, self._client.client_id, self._ownership.step
-        try:
-            await ownership.settle_unanswered(client_id)
-            place = ownership.place(client_id)
-            if place is None or place.node != node:
-                return "it is unknown here as a session of that node"
-            if self._moves.leaves(client_id) or self._moves.is_undecided(client_id):
-                return "it is just being moved"
-            move = self._context.nonce()
-            prepared = await self._moves.prepare(
-                node, place.revision, self._client, move, False, self._waits, self._left, absent=True
-            )
-            step("prepared")
-            if prepared.state != READY or prepared.session is None:
-                return "" if prepared.state == GONE else f"{prepared.state} {prepared.detail}".strip()
-            taken, refusal = await self._move(place, move, prepared.session, prepared)
-        except (NodeUnreachable, CallFailed, WrongRevision, Unavailable, Unknown, NoAnswer, NotStored) as error:
-            return str(error) or type(error).__name__
-        if not taken:
-            return "another node has taken it over"
-        return "" if refusal is None else f"{refusal.setting}: {refusal.detail}"
-
-    async def _take(self, place: SessionPlace | None, earlier: dict[str, bool]) -> bool:
-        node = self._context.node if self._expiry else ""
-        timeout = max(self._left, _PAUSE)
-        return await self._ownership.take(self._client, node, self._clean_start, place, timeout, earlier)
-
-    def _without_quorum(self, place: SessionPlace | None, error: str) -> Outcome | None:
-        """Decide without NATS accepting writes: a session that no node has may begin here; its key is written later."""
-        settings = self._context.settings
-        nobodys = place is None or not place.node
-        if settings.isolated == SERVE_LOCAL and nobodys and not self._ownership.may_be_taken(self._client.client_id):
-            logger.warning(
-                "session_without_key client_id=%s setting=cluster.isolated error=%s", self._client.client_id, error
-            )
-            self._loop.call_later(RETRY, self._ownership.settle_soon, self._client.client_id)
-            return None
-        return Outcome(reason_codes.SERVER_UNAVAILABLE, "cluster.isolated", f"NATS accepts no writes: {error}")
-
-    async def _from(self, place: SessionPlace) -> tuple[bool, Outcome | None]:
-        """Get the session from the node that has it. Return whether that is settled, and why the client is refused."""
-        client = self._client
-        step = self._ownership.step
-        self._context.nats.check()
-        move = self._context.nonce()
-        try:
-            prepared = await self._moves.prepare(
-                place.node, place.revision, client, move, self._clean_start, self._waits, self._left
-            )
-        except CallFailed as error:
-            # The node runs, and cannot answer at present.
-            self._why = f"{place.node} has its session: {error}"
-            await asyncio.sleep(_PAUSE_UNREACHABLE)
-            return False, None
-        except NodeUnreachable as error:
-            self._why = f"{place.node} has its session: {error}"
-            peer = self._ownership.peer(place.node)
-            may_run = not self._ownership.knows_members if peer is None else self._may_run(peer)
-            if peer is not None and not self._clean_start:
-                timeout = self._context.settings.takeover_timeout
-                self._deadline = max(self._deadline, peer.stopped_at + timeout)
-            if may_run and self._left > _PAUSE_UNREACHABLE:
-                await asyncio.sleep(_PAUSE_UNREACHABLE)
-                return False, None
-            return await self._without(place)
-        step("prepared")
-        state = prepared.state
-        if state == OF_ANOTHER:
-            return True, Outcome(reason_codes.NOT_AUTHORIZED, SESSION_OWNER, prepared.detail)
-        if state in (GONE, DISCARDED):
-            # Without an expiry, that node deletes the key, unless its disk has an error.
-            left = not self._expiry and place.node not in prepared.earlier
-            return (left or await self._take(place, dict.fromkeys(prepared.earlier, False))), None
-        if state != READY or prepared.session is None:
-            self._why = f"{place.node} is busy with its session"
-            await asyncio.sleep(_PAUSE)
-            if state != BUSY:
-                await self._ownership.read(client.client_id)
-            return False, None
-        return await self._move(place, move, prepared.session, prepared)
-
-    def _may_run(self, peer: Peer) -> bool:
-        """Return whether a node may run, or soon will again: a node that was stopped in order may be starting, as in an
-        upgrade. With Clean Start, its session is not needed."""
-        timeout = self._context.settings.takeover_timeout
-        stopped = not self._clean_start and self._loop.time() - peer.stopped_at < timeout
-        return peer.may_run or stopped
-
-    async def _move(
-        self, place: SessionPlace, move: str, moved: MovedSession, prepared: Prepared
-    ) -> tuple[bool, Outcome | None]:
-        moves, step = self._moves, self._ownership.step
-        client_id = self._client.client_id
-        taken = False
-        try:
-            moves.adopt(client_id, place.node, move, moved, prepared)
-            step("adopted")
-            if not await self._context.tables.stored():
-                moves.cancel(client_id)
-                return True, STORE_TROUBLE
-            step("stored")
-            node, timeout = self._context.node, max(self._left, _PAUSE)
-            taken = await self._ownership.take(self._client, node, False, place, timeout, prepared.earlier)
-        except Unknown:
-            raise
-        except BaseException:
-            moves.cancel(client_id)
-            raise
-        finally:
-            if not taken:
-                moves.drop(client_id)
-        if not taken:
-            return False, None
-        step("taken")
-        moves.begin(client_id)
-        return True, None
-
-    async def _without(self, place: SessionPlace) -> tuple[bool, Outcome | None]:
-        """Decide while the node of the session is away."""
-        client = self._client
-        settings = self._context.settings
-        detail = f"{place.node} has its session and does not answer"
-        owned = await self._ownership.read(client.client_id)
-        if self._ownership.place(client.client_id) != place or owned is None:
-            return False, None
-        if self._moves.checks_owner and owned.owner not in ("", client.owner):
-            return True, Outcome(reason_codes.NOT_AUTHORIZED, SESSION_OWNER, f"the session belongs to {owned.owner}")
-        gone = self._ownership.peer(place.node) is None and self._ownership.knows_members
-        if settings.takeover == "refuse" and not self._clean_start and not gone:
-            return True, Outcome(reason_codes.SERVER_UNAVAILABLE, "cluster.takeover", detail)
-        if not self._waits():
-            return True, CLIENT_GONE
-        earlier = {owned.giver: True} if owned.giver else {}
-        if not await self._take(place, {**earlier, place.node: True}):
-            return False, None
-        self.taken_from = None if self._clean_start else owned
-        self._context.broker.metrics.refusals.add("cluster_session_begun_anew")
-        logger.warning(
-            "session_begun_anew client_id=%s node=%s setting=cluster.takeover clean_start=%s",
-            client.client_id,
-            place.node,
-            self._clean_start,
-        )
-        return True, None

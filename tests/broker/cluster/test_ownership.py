@@ -281,7 +281,7 @@ async def test_a_session_whose_node_died_as_it_moved_waits_for_all_of_it(tmp_pat
             if step == "taken":
                 cluster.partition({1}, {0}, {2})
 
-        own(cluster, 1).ownership.step = dies
+        own(cluster, 1).claims.step = dies
         new = await cluster[1].client("s", expiry=3600, session_present=True)
         await cluster.kill(0)
         cluster.heal()
@@ -437,12 +437,12 @@ async def test_an_unanswered_write_gives_the_session_back(tmp_path: Path) -> Non
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=IMPATIENT) as cluster:
         await cluster[0].leave_session("s", "t")
         publisher = await cluster[0].client("p")
-        own(cluster, 1).ownership.step = lambda name: setattr(cluster.hub, "lose_answer", float(name == "stored"))
+        own(cluster, 1).claims.step = lambda name: setattr(cluster.hub, "lose_answer", float(name == "stored"))
         peer = cluster[1].peer()
         await peer.connect("s", False, properties={c.SESSION_EXPIRY_INTERVAL: 60}, expect=0x88)
         cluster.hub.lose_answer = 0.0
         await publisher.publish("t", b"kept", qos=1)
-        own(cluster, 1).ownership.step = lambda name: None
+        own(cluster, 1).claims.step = lambda name: None
         await until(lambda: own(cluster, 1).node_of("s") == cluster.name(0))
         again = await cluster[1].client("s", expiry=60, session_present=True)
         await again.expect_publish("t", b"kept", 1)
@@ -452,7 +452,7 @@ async def claim_without_an_answer(cluster: ClusterNodes) -> Ownership:
     """Node 1 writes that session ``s`` of node 0 is its own, and does not hear that this was done; its part."""
     await cluster[0].leave_session("s", "t")
     ownership = own(cluster, 1).ownership
-    ownership.step = lambda name: setattr(cluster.hub, "lose_answer", float(name == "stored"))
+    own(cluster, 1).claims.step = lambda name: setattr(cluster.hub, "lose_answer", float(name == "stored"))
     peer = cluster[1].peer()
     await peer.connect("s", False, properties={c.SESSION_EXPIRY_INTERVAL: 60}, expect=0x88)
     await until(lambda: ownership.has("s"))
@@ -496,7 +496,7 @@ async def test_a_session_is_not_begun_anew_on_a_key_of_an_unanswered_write(tmp_p
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=IMPATIENT) as cluster:
         ownership = await claim_without_an_answer(cluster)
         await cluster[1].peer().connect("s", False, properties={c.SESSION_EXPIRY_INTERVAL: 60}, expect=0x88)
-        ownership.step = lambda name: None
+        own(cluster, 1).claims.step = lambda name: None
         cluster.hub.lose_answer = 0.0
         await cluster[1].client("s", expiry=60, session_present=True)
 
@@ -737,7 +737,7 @@ async def test_a_client_that_leaves_meanwhile_leaves_its_session_whole(tmp_path:
         publisher = await cluster[0].client("p")
         await publisher.publish("t", b"kept", qos=1)
         gone = cluster[1].peer()
-        own(cluster, 1).ownership.step = lambda name: gone.abort() if name == "adopted" else None
+        own(cluster, 1).claims.step = lambda name: gone.abort() if name == "adopted" else None
         with pytest.raises(AssertionError):
             await gone.connect("s", False, properties={c.SESSION_EXPIRY_INTERVAL: 60})
         await until(lambda: "s" in sessions(cluster, 1) and "s" not in sessions(cluster, 0))
@@ -786,7 +786,7 @@ async def test_a_node_that_dies_before_its_session_is_on_disk_misses_no_message(
             if step == "taken":
                 monkeypatch.setattr(store._log, "append", lambda *arguments: killed.wait())
 
-        own(cluster, 1).ownership.step = stall
+        own(cluster, 1).claims.step = stall
         connecting = asyncio.ensure_future(
             attempt(cluster[1].peer(), "s", clean_start=False, properties={c.SESSION_EXPIRY_INTERVAL: 60})
         )
@@ -845,7 +845,7 @@ async def test_a_late_question_for_an_earlier_stay_takes_no_session_that_is_just
             if step == "adopted":
                 answers.append(asyncio.ensure_future(handover.outgoing.piece(cluster.name(0), late)))
 
-        own(cluster, 1).ownership.step = ask
+        own(cluster, 1).claims.step = ask
         await cluster[1].client("s", expiry=60, session_present=True)
         assert [(await each).state for each in answers] == [BUSY]
         assert not handover.leaves("s")
@@ -965,7 +965,7 @@ async def test_each_node_may_die_at_each_step(tmp_path: Path, step: str, killed:
                     raise asyncio.CancelledError  # it does nothing more
 
         made = own(cluster, 1)
-        made.ownership.step = made.handover.step = at
+        made.claims.step = made.handover.step = at
         peer = cluster[1].peer()
         connecting = asyncio.ensure_future(
             attempt(peer, "s", clean_start=False, properties={c.SESSION_EXPIRY_INTERVAL: 60})
@@ -996,7 +996,7 @@ async def die_as_it_adopts(cluster: ClusterNodes) -> None:
             cluster.hub.disconnect(cluster.name(1))
             raise asyncio.CancelledError
 
-    own(cluster, 1).ownership.step = die
+    own(cluster, 1).claims.step = die
     connecting = asyncio.ensure_future(attempt(cluster[1].peer(), "s", clean_start=False, properties=MINUTE))
     await stored.wait()
     await cluster.kill(1)
@@ -1481,7 +1481,7 @@ async def test_a_node_that_starts_without_nats_keeps_a_session_that_it_has_just_
                 cluster.hub.disconnect(cluster.name(1))
                 raise asyncio.CancelledError
 
-        own(cluster, 1).ownership.step = dies
+        own(cluster, 1).claims.step = dies
         properties: dict[int, Any] = {c.SESSION_EXPIRY_INTERVAL: 60}
         connecting = asyncio.ensure_future(attempt(cluster[1].peer(), "s", clean_start=False, properties=properties))
         await taken.wait()

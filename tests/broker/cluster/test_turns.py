@@ -753,7 +753,7 @@ async def test_messages_that_a_full_disk_forgot_as_sent_do_not_come_twice_by_a_t
         client = await cluster[0].client("s", expiry=3600, session_present=True)
         session = cluster[0].server.broker.sessions.get("s")
         await until(lambda: session is not None and len(session.inflight) == 5)
-        own(cluster, 1).ownership.step = lambda name: cluster.partition({1, 2}, {0}) if name == "taken" else None
+        own(cluster, 1).claims.step = lambda name: cluster.partition({1, 2}, {0}) if name == "taken" else None
         client = await cluster[1].client("s", expiry=3600, session_present=True)
         await cluster.kill(0)
         assert await received(client, 5) == [b"0", b"1", b"2", b"3", b"4"]
