@@ -41,7 +41,7 @@ EXCEPTIONS: Final = (
         WORD,
         "stored",
         (
-            "broker/cluster/links/link_receiver.py broker/cluster/moving/ownership.py broker/mqtt/message.py"
+            "broker/cluster/links/link_receiver.py broker/cluster/moving/claims.py broker/mqtt/message.py"
             " ruleengine/rules/rule.py"
         ),
     ),

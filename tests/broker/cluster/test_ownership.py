@@ -494,7 +494,7 @@ async def test_a_session_that_is_given_back_goes_on_where_its_node_started_again
 @pytest.mark.slow
 async def test_a_session_is_not_begun_anew_on_a_key_of_an_unanswered_write(tmp_path: Path) -> None:
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=IMPATIENT) as cluster:
-        ownership = await claim_without_an_answer(cluster)
+        await claim_without_an_answer(cluster)
         await cluster[1].peer().connect("s", False, properties={c.SESSION_EXPIRY_INTERVAL: 60}, expect=0x88)
         own(cluster, 1).claims.step = lambda name: None
         cluster.hub.lose_answer = 0.0
