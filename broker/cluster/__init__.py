@@ -11,4 +11,5 @@ is configured; no other module imports it. ``nats_cluster`` assembles them. Each
     moving    the node of a session, and the move of a session to another node
 
 ``wills`` publishes the Will of a client whose node died. ``isolation`` decides what a node without NATS does.
+``exclusive`` lets one client at a time have an exclusive subscription.
 """
