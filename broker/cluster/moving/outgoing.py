@@ -95,7 +95,7 @@ class Fetched(Protocol):
     def doubt(self) -> list[tuple[int, str]]: ...
 
 
-class Here(Protocol):
+class SessionsHere(Protocol):
     """What a session that leaves needs to know of this node's side; ``Handover`` does."""
 
     def is_coming(self, client_id: str) -> bool:
@@ -179,7 +179,7 @@ class Outgoing:
         calls: Calls,
         turns: Turns,
         nodes: SessionNodes,
-        here: Here,
+        here: SessionsHere,
         given: GivenPieces,
     ) -> None:
         self._context = context
