@@ -290,7 +290,13 @@ def _reload(node: "Assembly", reread: Callable[[], Loaded], place: WorkerPlace |
         logger.error("reload_failed error=%s", error, exc_info=not known)
     else:
         setup_logging(settings.log, worker=worker_number(place))
-        management.operations.configuration.use(loaded)
+        configuration = management.operations.configuration
+        old = {each.key: each.value for each in configuration.settings_here("")}
+        configuration.use(loaded)
+        new = {each.key: each.value for each in configuration.settings_here("")}
+        changed = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+        before, after = {key: old.get(key) for key in changed}, {key: new.get(key) for key in changed}
+        management.operations.audit.add("reload", "", "", "reload", "", before, after)
         logger.info("reloaded")
     notify("READY=1")
 

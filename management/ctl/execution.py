@@ -4,14 +4,18 @@ status."""
 import asyncio
 import inspect
 import logging
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
+from taipan.broker.observability.masking import is_secret
+
+from ..operations.audit import Door
 from ..operations.caller import NOBODY, Caller
 from ..operations.operations import Operations
 from ..operations.refusal import UNKNOWN, WRONG, Refusal
-from .command import AnswerEnded, CommandCall, CommandResult, UsageError, complaint, find
+from .command import AnswerEnded, Command, CommandCall, CommandResult, UsageError, complaint, find
 from .index import COMMANDS
 from .main import DONE, FAILED, USAGE
 from .output import Gone, Output
@@ -21,6 +25,29 @@ logger = logging.getLogger(__name__)
 KEEPALIVE_INTERVAL: Final = 5.0
 """Seconds between two keepalives while a command runs."""
 _INTERNAL: Final = "internal error; see the node's log"
+
+
+_READING: Final = frozenset(
+    ["list", "show", "status", "lookup", "info", "topics", "test", "verify", "stats", "metrics"]
+)
+"""Last words of commands that change nothing."""
+_READING_COMMANDS: Final = frozenset(
+    [
+        "broker", "vm", "listeners", "watch", "publish", "top", "help", "profiles", "data loss", "data export",
+        "backup create", "resources dead-letters", "explain client", "explain topic", "explain delivery",
+        "acl show clientid", "acl show username", "acl show _anonymous", "acl show _all",
+    ]
+)  # fmt: skip
+_SECRETS: Final = frozenset({"JSON", "Config"})
+"""Arguments that may contain secrets anywhere."""
+
+
+def is_recorded(command: Command, values: Mapping[str, str]) -> bool:
+    """Return whether a command is recorded in the audit: it changes something."""
+    words = " ".join(command.words)
+    if words == "log primary-level":
+        return bool(values)
+    return words not in _READING_COMMANDS and command.words[-1] not in _READING
 
 
 class ControlRequest(msgspec.Struct):
@@ -51,6 +78,10 @@ async def _run(operations: Operations, request: ControlRequest, output: Output, 
     status = DONE
     try:
         answer = await _finish(command.run(CommandCall(operations, values, caller.name, caller.ended)), output)
+        if is_recorded(command, values):
+            door: Door = "ctl"
+            shown = {name: "******" if name in _SECRETS or is_secret(name) else text for name, text in values.items()}
+            await operations.audit.record(door, caller.name, caller.address, " ".join(command.words), "", None, shown)
         await output.answer(answer, request.json)
     except AnswerEnded as ended:
         status = FAILED

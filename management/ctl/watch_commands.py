@@ -9,6 +9,7 @@ import msgspec
 from taipan.broker.extensions.tracing import Kind
 
 from ..operations.alarms import AlarmRecord
+from ..operations.audit import AuditQuery, AuditRecord
 from ..operations.delivery_check import DeliveryExplained, DeliveryQuery
 from ..operations.refusal import UNKNOWN, Refusal
 from ..operations.top_lists import TopClientsQuery, TopGroupsQuery, TopTopicsQuery, TopTroublesQuery
@@ -135,6 +136,21 @@ def _traces_line(row: TraceRecord) -> str:
 def _trace_line(call: CommandCall, row: TraceRecord) -> str:
     destination = os.path.abspath(call.operations.server.tracing.path(row.name))
     return f"Trace({row.type}={row.condition}, level=debug, destination={destination})"
+
+
+# audit
+
+
+@commands.add("audit list [--count <N>]", "List the latest changes of all nodes: who changed what, and how")
+async def list_audit(call: CommandCall) -> CommandResult:
+    limit = 50 if call.get("N") is None else call.integer("N", 1, 10_000)
+    found = await call.operations.audit.listing(AuditQuery(limit=limit), limit)
+    return CommandResult(found, _audit_line)
+
+
+def _audit_line(row: AuditRecord) -> str:
+    keys = ("door", "who", "address", "what", "target", "node")
+    return f"{row.at} Change({', '.join(f'{key}={told(getattr(row, key))}' for key in keys)})"
 
 
 # top lists

@@ -9,12 +9,14 @@ from typing import Final, Protocol
 from aiohttp import web
 
 from ..operations.caller import ADMINISTRATOR, NOBODY, Caller
+from ..operations.listing import Listing, PageQuery
 from ..operations.live import LiveStream
+from ..operations.node_listing import NodeListing
 from ..operations.operations import Operations
 from ..operations.refusal import UNKNOWN, WRONG, Forbidden, Refusal, not_found
 from .credentials import WrongCredentials
 from .cross_site import CrossSite
-from .envelope import answer, json_response, refused
+from .envelope import Extra, answer, json_response, refused
 from .event_stream import send_events
 from .protocol import SERVER, connection_of
 from .reading import read_body, read_chunks, read_query
@@ -23,6 +25,10 @@ from .session_cookie import HEADER
 
 logger = logging.getLogger(__name__)
 
+_NO_CHANGES: Final = frozenset(
+    {"/auth", "/ctl", "/access/explain", "/access/try_login", "/mqtt/publish", "/mqtt/publish_batch"}
+)
+"""Endpoints that are not recorded in the audit: they change nothing that stays, or record it themselves."""
 MAX_BODY_BEFORE_LOGIN: Final = 8_192
 """Maximum size of a body without credentials, such as the body of a login."""
 
@@ -151,9 +157,16 @@ class Application:
         endpoint, variables = found
         if caller.role != ADMINISTRATOR and caller is not NOBODY and not endpoint.viewers:
             self._forbid(caller, request)
-        outcome = await self._call(endpoint, variables, request, caller)
+        if "node" in variables:
+            self.operations.calls.check(variables["node"])
+        call = Call(request, self.operations, variables, caller=caller)
+        recorded = method != "GET" and is_recorded(endpoint, request)
+        before = await self._before(table, rest, call) if recorded else None
+        outcome = await self._call(endpoint, call)
         if isinstance(outcome, LiveStream):
             return await send_events(request, outcome, caller.ended)
+        if recorded:
+            await self._record(endpoint, call, before)
         response = await answer(request, outcome)
         if method != "GET" and caller.is_user and endpoint.path != "/auth":
             self._log_change(caller, request, response.status)
@@ -192,12 +205,39 @@ class Application:
             return settings.public_openapi
         return settings.public_metrics and segment == ("metrics" if at_root else "emqx_prometheus")
 
-    async def _call(
-        self, endpoint: Endpoint, variables: dict[str, str], request: web.Request, caller: Caller
-    ) -> object:
-        if "node" in variables:
-            self.operations.calls.check(variables["node"])
-        call = Call(request, self.operations, variables, caller=caller)
+    async def _before(self, table: RouteTable, rest: list[str], changing: Call) -> object:
+        """Return the object that a request is about to change, as GET of the same path returns it; None: there is no
+        such GET, or no object."""
+        found = table.find("GET", rest) if changing.path else None
+        if found is None or (found[0].query is not None and not issubclass(found[0].query, PageQuery)):
+            return None
+        endpoint, variables = found
+        call = Call(changing.request, self.operations, variables, caller=changing.caller)
+        if endpoint.query is not None:
+            call.query = endpoint.query()
+        try:
+            outcome = endpoint.handler(call)
+            if inspect.isawaitable(outcome):
+                outcome = await outcome
+        except Refusal:
+            return None
+        return None if isinstance(outcome, Listing | NodeListing | Extra | web.StreamResponse) else outcome
+
+    async def _record(self, endpoint: Endpoint, call: Call, before: object) -> None:
+        """Record a change in the audit; return when it is on disk."""
+        given = call.query if call.body is None else call.body
+        await self.operations.audit.record(
+            "dashboard" if call.caller.is_user else "api",
+            call.caller.name,
+            call.caller.address or (call.request.remote or ""),
+            f"{endpoint.method} {endpoint.path}",
+            call.request.path,
+            before,
+            None if isinstance(given, bytes | bytearray | list) and isinstance(endpoint.body, UnparsedBody) else given,
+        )
+
+    async def _call(self, endpoint: Endpoint, call: Call) -> object:
+        request, caller = call.request, call.caller
         if endpoint.query is not None:
             call.query = read_query(request, endpoint.query)
         if endpoint.body is not None:
@@ -217,6 +257,11 @@ class Application:
         if inspect.isawaitable(outcome):
             outcome = await outcome
         return outcome
+
+
+def is_recorded(endpoint: Endpoint, request: web.Request) -> bool:
+    """Return whether a request that is not GET is recorded in the audit. A test of a rule or resource is not."""
+    return endpoint.path not in _NO_CHANGES and not request.rel_url.query.get("test")
 
 
 async def _sign(_: web.Request, response: web.StreamResponse) -> None:

@@ -10,6 +10,7 @@ from .access_sources import AccessSources
 from .acl import Acl
 from .alarms import Alarms
 from .apps import Apps
+from .audit import Audit
 from .backup.backup import Backup
 from .banned import Bans
 from .clients import Clients
@@ -86,6 +87,7 @@ class Operations:
         self.dashboard_sessions = DashboardSessions(server, dashboard, self.dashboard_users)
         self.explain = Explain(server, self.calls)
         self.delivery_checks = DeliveryChecks(server, self.calls, owners, self.access, self.explain)
+        self.audit = Audit(server, self.calls)
         self.top_lists = TopLists(server, self.calls)
         self.logs = Logs()
         self.store_backup = StoreBackup(server)

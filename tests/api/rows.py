@@ -43,6 +43,7 @@ MORE: Final = {
     "Topic metrics": "topic_metrics",
     "Explain": "explain",
     "Top lists": "top",
+    "Audit": "audit",
     "Traces": "trace",
     "Slow subscriptions": "trace",
     "Applications": "apps",

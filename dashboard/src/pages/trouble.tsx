@@ -5,12 +5,13 @@ import { link, place } from "../router";
 import { texts as common } from "../texts/common";
 import { texts } from "../texts/trouble";
 import { Alarms } from "./trouble/alarms";
+import { Audit } from "./trouble/audit";
 import { Reasons } from "./trouble/reasons";
 import { RefusedClients } from "./trouble/refused";
 import { Slow } from "./trouble/slow";
 import { TraceLog, Traces } from "./trouble/traces";
 
-const KEYS = ["alarms", "refused", "reasons", "slow", "traces"] as const;
+const KEYS = ["alarms", "refused", "reasons", "slow", "traces", "audit"] as const;
 
 export default function Page() {
   const [, asked, name] = place.value.path;
@@ -23,6 +24,7 @@ export default function Page() {
       {current === "alarms" && <Alarms />}
       {current === "refused" && <RefusedClients />}
       {current === "reasons" && <Reasons />}
+      {current === "audit" && <Audit />}
       {current === "slow" && <Slow />}
       {current === "traces" && (name === undefined ? <Traces /> : <TraceLog key={name} name={name} />)}
     </>

@@ -1,7 +1,7 @@
 import { inLanguage } from "../language";
 
 export const texts = inLanguage("trouble", {
-  tabs: { label: "Alarms and events", alarms: "Alarms", refused: "Refused clients", reasons: "Refusals and drops", slow: "Slow subscriptions", traces: "Traces" },
+  tabs: { label: "Alarms and events", alarms: "Alarms", refused: "Refused clients", reasons: "Refusals and drops", slow: "Slow subscriptions", traces: "Traces", audit: "Audit" },
   alarms: {
     active: "Active",
     over: "Resolved",
@@ -41,6 +41,17 @@ export const texts = inLanguage("trouble", {
     forgetTitle: "Clear the list of slow subscriptions?",
     forgetText: "This deletes the list on all nodes. New entries appear as they occur.",
     forgotten: "List of slow subscriptions cleared",
+  },
+  audit: {
+    search: "Find changes",
+    any: "all",
+    like: "Change contains",
+    doors: { api: "API", dashboard: "Dashboard", ctl: "taipan-ctl", reload: "Reload" } as Record<string, string>,
+    columns: { time: "Time", who: "Who", door: "Through", address: "Address", what: "Change", before: "Before", after: "After", node: "Node" },
+    none: "No changes found.",
+    noneText: "Changes by applications, dashboard users, taipan-ctl and reloads appear here. Each node keeps its latest 10,000.",
+    download: "Download",
+    viewer: "Only administrators can see the audit.",
   },
   traces: {
     new: "New trace",

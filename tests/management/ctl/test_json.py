@@ -127,6 +127,7 @@ EXAMPLES: dict[str, list[str]] = {
     "traces delete <Name>": ["mine"],
     "trace start <Type> <Value> <Name> [--seconds <Seconds>]": ["client", "c", "again"],
     "trace stop <Type> <Value>": ["client", "c"],
+    "audit list [--count <N>]": [],
     "top list <List> [--limit <N>]": ["topics"],
     "explain client <ClientId>": ["c"],
     "explain delivery <ClientId> <Topic>": ["c", "t/1"],

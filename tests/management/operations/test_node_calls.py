@@ -20,7 +20,8 @@ N1, N2 = "n1@host", "n2@host"
 SERVED = """
 Access.explain_client(query) Access.owner_of_session(client_id,owner,username) AccessSources.records()
 Alarms.deactivate(name) Alarms.forget()
-Alarms.records(which) Backup.delete_here(name) Backup.listing_here() Backup.piece(name,offset) Backup.size(name)
+Alarms.records(which) Audit.latest_here(query,wanted)
+Backup.delete_here(name) Backup.listing_here() Backup.piece(name,offset) Backup.size(name)
 Clients.acl_cache_here(client_id) Clients.clean_acl_cache_here(client_id) Clients.clean_acl_caches()
 Clients.count(query) Clients.first_here(query,wanted) Clients.kick_here(client_id) Clients.lift_rates_here(client_id)
 Clients.lift_routing_here(client_id) Clients.limit_rates_here(client_id,message_rate,byte_rate)

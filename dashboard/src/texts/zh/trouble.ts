@@ -1,7 +1,7 @@
 import type { texts as English } from "../trouble";
 
 export const texts: typeof English = {
-  tabs: { label: "告警与事件", alarms: "告警", refused: "被拒绝的客户端", reasons: "拒绝与丢弃", slow: "慢订阅", traces: "日志追踪" },
+  tabs: { label: "告警与事件", alarms: "告警", refused: "被拒绝的客户端", reasons: "拒绝与丢弃", slow: "慢订阅", traces: "日志追踪", audit: "审计" },
   alarms: {
     active: "当前告警",
     over: "历史告警",
@@ -41,6 +41,17 @@ export const texts: typeof English = {
     forgetTitle: "清空慢订阅列表？",
     forgetText: "将清空所有节点上的列表。之后仍会记录新的慢订阅。",
     forgotten: "慢订阅列表已清空",
+  },
+  audit: {
+    search: "查找变更",
+    any: "全部",
+    like: "变更包含",
+    doors: { api: "API 接口", dashboard: "Dashboard 页面", ctl: "taipan-ctl 命令", reload: "重新加载" },
+    columns: { time: "时间", who: "操作者", door: "途径", address: "地址", what: "变更", before: "变更前", after: "变更后", node: "节点" },
+    none: "没有找到变更。",
+    noneText: "应用、Dashboard 用户、taipan-ctl 和重新加载所做的变更会显示在这里。每个节点保留最近 10,000 条。",
+    download: "下载",
+    viewer: "只有管理员可以查看审计。",
   },
   traces: {
     new: "新建追踪",
