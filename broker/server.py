@@ -146,6 +146,7 @@ class Server:
             was_here=lambda client: was_here(self.broker.sessions, client),
             on_change=lambda: self.context.reviews.rules_changed(),
             alarms=self.alarms,
+            node=settings.node.name,
         )
         self.rights = PublisherRights(self.access)
         self.flapping = Flapping(self.banned, self.clock)

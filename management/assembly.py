@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from taipan.broker.loop.clock import Clock
 from taipan.broker.server import Server
 from taipan.ruleengine.engine import RuleEngine
+from taipan.ruleengine.exhook.plugin import ExhookPlugin
 from taipan.ruleengine.webhook.plugin import WebHookPlugin
 
 from .certificate_expiry import ExpiryAlarms
@@ -30,6 +31,7 @@ class Assembly:
         self.server = Server(settings.broker, Clock())
         self.engine = RuleEngine(self.server, settings.ruleengine)
         self.web_hook = WebHookPlugin(self.server, settings.webhook, settings.ruleengine)
+        self.exhook = ExhookPlugin(self.server, settings.exhook, settings.ruleengine)
         self.management: ManagementServer | None = None
         if managed:
             # Imported here: an embedded node mostly has no management server, and then does not need aiohttp.
@@ -52,10 +54,12 @@ class Assembly:
         try:
             self.engine.start()
             self.web_hook.start()
+            self.exhook.start()
             if self.management is not None:
                 await self.management.start()
             self.expiry = ExpiryAlarms(self.server, self.loaded.settings)
         except BaseException:
+            await self.exhook.close()
             await self.web_hook.close()
             await self.engine.close()
             await self.server.stop()
@@ -74,6 +78,7 @@ class Assembly:
     async def stop(self) -> None:
         """Call ``disconnect`` unless that was done, then close everything. Takes a limited time."""
         await self.disconnect()
+        await self.exhook.close()
         await self.web_hook.close()
         await self.engine.close()
         await self.server.stop()

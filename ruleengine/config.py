@@ -114,6 +114,28 @@ class WebHookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     rules: Annotated[list[WebHookRule], Meta(max_length=256)] = []
 
 
+class ExhookServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A provider of EMQX's exhook protocol."""
+
+    name: str
+    url: str
+    cacertfile: str = ""
+    certfile: str = ""
+    keyfile: str = ""
+
+
+class ExhookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Events for providers of EMQX's exhook protocol. Times are seconds."""
+
+    request_timeout: PositiveSeconds = 5.0
+    auto_reconnect: Seconds = 60.0  # between two attempts to reach a provider; 0: only one attempt
+    pool_size: Annotated[int, Meta(ge=1, le=256)] = 4  # connections to each provider
+    # What may wait for each provider; beyond it events are dropped
+    max_queued: Natural = 10_000
+    max_queued_bytes: PositiveBytes = 67_108_864
+    servers: Annotated[list[ExhookServer], Meta(max_length=16)] = []
+
+
 Settings = TypeVar("Settings", bound=msgspec.Struct)
 
 

@@ -36,6 +36,12 @@ EXCEPTIONS: Final = (
         management/management_server.py management/configuration/settings.py ruleengine/params.py
         taipan/keywords.py""",
     ),
+    (
+        "its provider also receives events, and has a table of its own for them",
+        "exhook",
+        """management/configuration/config.py management/configuration/settings_validation.py
+        ruleengine/exhook/provider.py ruleengine/exhook/requests.py""",
+    ),
     (WORD, "jwt", "broker/cluster/nats/connection.py broker/observability/masking.py"),
     (
         WORD,

@@ -54,7 +54,7 @@ PARTS = (
     Part(
         "access",
         "broker.access",
-        "entry-points loop mqtt logins observability persistence session settings sources values",
+        "entry-points loop mqtt logins observability persistence session settings sources values version",
     ),
     Part("extensions", "broker.extensions", "core loop mqtt observability persistence session settings"),
     Part("store", "broker.store", "core log loop mqtt persistence session settings"),
@@ -139,6 +139,7 @@ PARTS = (
         "actions basis columns core delivery entry-points errors events functions loop mqtt observability persistence"
         " records resources routing schemas server session settings sinks sql template",
     ),
+    Part("exhook", "ruleengine.exhook", "access basis core mqtt observability routing server session"),
     Part("web-hook", "ruleengine.webhook", "basis core mqtt observability resources routing server session"),
     Part(
         "configuration",
@@ -176,7 +177,7 @@ PARTS = (
         " management.secret_line management.start management.systemd_notify management.workers",
         "access api cluster cluster-nats compiled configuration core ctl dashboard data_dir history http loop migrate"
         " observability operations sources"
-        " rules server session settings transport version web-hook",
+        " exhook rules server session settings transport version web-hook",
     ),
     Part(
         "embedding",  # a node inside a program

@@ -36,15 +36,17 @@ class AccessControl:
         was_here: Callable[[ClientInfo], bool] | None = None,
         on_change: Callable[[], None] | None = None,
         alarms: RaisedAlarms | None = None,
+        node: str = "",
     ) -> None:
         """Raises ``ValueError`` for a hash or a rule that cannot be read.
 
         ``made``: sources that the node itself has created, instead of those from ``registry``. ``count``: counts each
         reason why a client waits or is refused, or why a service gave no answer. ``was_here``: whether a session shows
         that a client was accepted before. ``on_change``: called when rules have changed. ``alarms``: where remote
-        sources raise an alarm while they are down."""
+        sources raise an alarm while they are down. ``node``: the node's name."""
         self.lost = ""
         self._clock = clock
+        self._node = node
         self._banned = banned
         self._count = count or _not_counted
         self._alarms = alarms
@@ -61,7 +63,7 @@ class AccessControl:
     def _load(self, settings: AccessSettings) -> list[Source]:
         """Apply these settings. Return the sources that are no longer used, for ``_retire``."""
         context = SourceContext(
-            self._clock, self._count, settings, self._status_changed, self.authentication.passwords.verify
+            self._clock, self._count, settings, self._status_changed, self.authentication.passwords.verify, self._node
         )
         tables: dict[str, object] = {}
         sources: dict[str, Source] = {}

@@ -43,13 +43,14 @@ async def _refused(
 class SourceContext:
     """The data that a source receives from the node. ``access``: the whole of ``[access]``. ``count``: counts a reason
     why there was no answer. ``status_changed``: called when a remote source is connected or down.
-    ``verify``: verifies a password that the source knows a hash of, see ``Passwords.verify``."""
+    ``verify``: verifies a password that the source knows a hash of, see ``Passwords.verify``. ``node``: its name."""
 
     clock: Clock
     count: Callable[[str], None]
     access: AccessSettings
     status_changed: "Callable[[RemoteSource], None]" = _not_told
     verify: "Callable[[ClientInfo, str, PasswordVerifier, bytes], Awaitable[AuthOutcome | None]]" = _refused
+    node: str = ""
 
 
 class Source:

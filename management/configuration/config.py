@@ -34,7 +34,7 @@ from taipan.broker.config import (
     listener_labels,
 )
 from taipan.broker.listener_kinds import LISTENER_KINDS
-from taipan.ruleengine.config import RuleEngineSettings, WebHookSettings
+from taipan.ruleengine.config import ExhookSettings, RuleEngineSettings, WebHookSettings
 
 from .config_document import ConfigDocument, ConfigError, Origin, Origins, RemovedKey
 from .settings import DashboardSettings, HistorySettings, ManagementSettings
@@ -46,6 +46,7 @@ from .settings_validation import (
     validate_auto_subscribe,
     validate_cluster,
     validate_dashboard,
+    validate_exhook,
     validate_listener,
     validate_management,
     validate_rewrite,
@@ -75,6 +76,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     history: HistorySettings = HistorySettings()
     ruleengine: RuleEngineSettings = RuleEngineSettings()
     webhook: WebHookSettings = WebHookSettings()
+    exhook: ExhookSettings = ExhookSettings()
     log: LogSettings = LogSettings()
 
 
@@ -105,6 +107,7 @@ TABLES: Final[dict[str, type[msgspec.Struct]]] = {
     "history": HistorySettings,
     "ruleengine": RuleEngineSettings,
     "webhook": WebHookSettings,
+    "exhook": ExhookSettings,
     "log": LogSettings,
 }
 """The plain top-level tables. ``listeners`` and ``zones`` are separate."""
@@ -236,7 +239,7 @@ def _settings(document: ConfigDocument, access: type[AccessSettings]) -> Setting
             taken.append((name, table.bind))
     document.finish()
     log, ruleengine, history = tables.pop("log"), tables.pop("ruleengine"), tables.pop("history")
-    webhook = tables.pop("webhook")
+    webhook, exhook = tables.pop("webhook"), tables.pop("exhook")
     management, dashboard = tables.pop("management"), tables.pop("dashboard")
     broker = BrokerSettings(
         listeners=tuple(listener for listener, _ in listeners.values()),
@@ -251,6 +254,7 @@ def _settings(document: ConfigDocument, access: type[AccessSettings]) -> Setting
         history=history,
         ruleengine=ruleengine,
         webhook=webhook,
+        exhook=exhook,
         log=log,
     )
 
@@ -263,6 +267,7 @@ _VALIDATE: Final[dict[str, Callable[[Any], Iterator[Fault]]]] = {
     "dashboard": validate_dashboard,
     "ruleengine": validate_ruleengine,
     "webhook": validate_web_hook,
+    "exhook": validate_exhook,
 }
 """Rules between several keys, by table."""
 

@@ -37,7 +37,7 @@ from taipan.broker.gateway import GATEWAYS, GatewayLoadError, kind_names, kind_o
 from taipan.broker.listener_kinds import LISTENER_KINDS, MAX_SOCKET_PATH, words
 from taipan.broker.observability.masking import mask_text
 from taipan.broker.setting_rules import ValueRule, below, check_url, filled, parsed
-from taipan.ruleengine.config import RuleEngineSettings, WebHookRule, WebHookSettings
+from taipan.ruleengine.config import ExhookServer, ExhookSettings, RuleEngineSettings, WebHookRule, WebHookSettings
 
 from .settings import AppSettings, DashboardSettings, ManagementSettings
 from .validation import Fault, ValueRules, quoted, shown, unknown_keys
@@ -298,6 +298,7 @@ VALUE_RULES: Final[ValueRules] = {
         "secret": filled("a secret"),
     },
     WebHookSettings: {"url": parsed(check_url)},
+    ExhookServer: {"name": _like(r"[\w.-]{1,64}", f"1 to 64 {_NAME}"), "url": parsed(check_url)},
     WebHookRule: {"topic": _topic_or_empty},
     RuleEngineSettings: {"refused_networks": _each(parsed(ip_network))},
 }
@@ -312,6 +313,28 @@ def validate_auto_subscribe(settings: AutoSubscribeSettings) -> Iterator[Fault]:
     for index, topic in enumerate(settings.topics):
         for key, what in topic_faults(topic):
             yield Fault(("topics", index, key), what)
+
+
+def validate_exhook(settings: ExhookSettings) -> Iterator[Fault]:
+    """Checks names, files, and whether the libraries are installed."""
+    if not settings.servers:
+        return
+    try:
+        from taipan.broker.access.exhook.client import ProviderAddress, credentials
+    except ImportError as error:
+        yield Fault(("servers",), f"needs a package that is not installed ({error}): pip install 'taipan-mqtt[exhook]'")
+        return
+    names: set[str] = set()
+    for index, each in enumerate(settings.servers):
+        if each.name in names:
+            yield Fault(("servers", index, "name"), "another provider has this name")
+        names.add(each.name)
+        if bool(each.certfile) != bool(each.keyfile):
+            yield Fault(("servers", index, "certfile"), "certfile and keyfile must be set together")
+        try:
+            credentials(ProviderAddress(each.url, each.cacertfile, each.certfile, each.keyfile))
+        except ValueError as error:
+            yield Fault(("servers", index, "cacertfile"), str(error))
 
 
 def validate_web_hook(settings: WebHookSettings) -> Iterator[Fault]:

@@ -26,6 +26,7 @@ from ..operations.backup.import_file import ImportedDocument, ImportRefused, Pla
 from ..operations.backup.json_document import BadRecord, Document
 from ..operations.refusal import Refusal
 from .emqx_acl import read_acl
+from .emqx_exhook import EmqxExhook
 from .emqx_gateways import gateway_of_plugin, put_gateway
 from .emqx_modules import EmqxModules, EmqxWebHook, loaded_names, report_modules
 from .emqx_sources import CLOSED, close, put_modules, put_source
@@ -544,6 +545,8 @@ class _Etc:
             if name in ("emqx_auth_mnesia", "emqx_retainer"):
                 for line in self._lines(path):
                     self._of_plugin(line)
+            elif name == "emqx_exhook":
+                self._exhook(path, loaded_file if loaded is None else None)
             elif name == "emqx_web_hook":
                 self._web_hook(path, loaded_file if loaded is None else None)
             elif gateway is not None and loaded is None:
@@ -555,6 +558,17 @@ class _Etc:
                 put_gateway(self.migration, gateway, path, self._lines(path), self._value)
             elif not decides:
                 self.report.left_out(str(path), name, "EMQX plugins do not run here")
+
+    def _exhook(self, path: Path, missing_file: Path | None) -> None:
+        """``missing_file``: the file that would record whether the plugin is loaded, if it does not exist."""
+        if missing_file is not None:
+            why = f"{missing_file}, which records whether it is loaded, does not exist; if it was, set up [exhook]"
+            self.report.left_out(str(path), "emqx_exhook", why)
+            return
+        exhook = EmqxExhook(self.migration, self._value)
+        for line in self._lines(path):
+            exhook.take(line)
+        exhook.finish(str(path))
 
     def _web_hook(self, path: Path, missing_file: Path | None) -> None:
         """``missing_file``: the file that would record whether the plugin is loaded, if it does not exist."""

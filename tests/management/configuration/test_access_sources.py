@@ -78,7 +78,7 @@ def test_what_is_wrong_in_its_table(tmp_path: Path, keypad: Path) -> None:
 
 def test_a_source_that_nobody_has(tmp_path: Path) -> None:
     assert "access.keypad: unknown key" in refusal(tmp_path, KEYPAD)
-    known = '"configuration", "stored", "jwt", "http", "postgresql", "mysql", "redis", "ldap"'
+    known = '"configuration", "stored", "jwt", "http", "postgresql", "mysql", "redis", "ldap", "exhook"'
     words = f't.toml:2: access.authorizers.0: expected one of {known}, got "keypad"'
     assert refusal(tmp_path, '[access]\nauthorizers = ["keypad"]') == words
 

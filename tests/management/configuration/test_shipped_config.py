@@ -35,7 +35,14 @@ from taipan.broker.config import (
 from taipan.management.configuration.config import DEFAULT_LISTENERS, TABLES, LogSettings, load
 from taipan.management.configuration.setting_notes import samples
 from taipan.management.configuration.settings import AppSettings, DashboardSettings, HistorySettings, ManagementSettings
-from taipan.ruleengine.config import FunctionModule, RuleEngineSettings, WebHookRule, WebHookSettings
+from taipan.ruleengine.config import (
+    ExhookServer,
+    ExhookSettings,
+    FunctionModule,
+    RuleEngineSettings,
+    WebHookRule,
+    WebHookSettings,
+)
 
 ROOT = Path(__file__).parents[3]
 SHIPPED = ROOT / "config" / "taipan.toml"
@@ -68,6 +75,8 @@ DOCUMENTED = {
     "`[[ruleengine.functions]]`": FunctionModule,
     "`[webhook]`": WebHookSettings,
     "`[[webhook.rules]]`": WebHookRule,
+    "`[exhook]`": ExhookSettings,
+    "`[[exhook.servers]]`": ExhookServer,
     "`[history]`": HistorySettings,
     "`[management]`": ManagementSettings,
     "`[[management.apps]]`": AppSettings,

@@ -512,3 +512,37 @@ def test_the_plugin_of_mqtt_sn_becomes_a_listener(tmp_path: Path, capsys: pytest
     loaded.unlink()
     found, told = migrated(directory, tmp_path / "again", capsys)
     assert len(found.listeners) == 1 and "add a listener of type mqttsn" in told
+
+
+EXHOOK = """
+exhook.request_failed_action = ignore
+exhook.request_timeout = 3s
+exhook.auto_reconnect = 30s
+exhook.pool_size = 8
+exhook.server.default.url = http://127.0.0.1:9000
+exhook.server.second.url = http://127.0.0.1:9001
+exhook.server.default.socket_options.nodelay = true
+"""
+
+
+def test_exhook(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = web_hook_conf(tmp_path, "", "{emqx_exhook, true}.\n")
+    (directory / "plugins" / "emqx_exhook.conf").write_text(EXHOOK)
+    assert main(["migrate", "emqx", str(directory), "--into", str(tmp_path / "into")]) == 0
+    told = capsys.readouterr().out
+    found = load(str(tmp_path / "into" / "taipan.toml"), environ={})
+    events, access = found.exhook, found.broker.access.exhook  # type: ignore[attr-defined]
+    assert (events.request_timeout, events.auto_reconnect, events.pool_size) == (3.0, 30.0, 8)
+    assert [(each.name, each.url) for each in events.servers] == [
+        ("default", "http://127.0.0.1:9000"), ("second", "http://127.0.0.1:9001")
+    ]  # fmt: skip
+    assert (access.url, access.timeout, access.on_failure) == ("http://127.0.0.1:9000", 3.0, "ignore")
+    assert "left out: server second: only one provider is asked about access" in told
+    assert "message.publish: a provider cannot change or refuse messages" in told
+
+
+def test_exhook_that_may_not_be_loaded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = web_hook_conf(tmp_path, "", "")
+    (directory / "plugins" / "emqx_exhook.conf").write_text(EXHOOK)
+    assert main(["migrate", "emqx", str(directory), "--into", str(tmp_path / "into")]) == 0
+    assert "if it was, set up [exhook]" in capsys.readouterr().out

@@ -1,0 +1,77 @@
+"""EMQX's plugin ``emqx_exhook``: its servers, as ``[access.exhook]`` and ``[exhook]``."""
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from .emqx_sources import access_table
+from .mosquitto_files import Directive
+from .output import Migration, SettingPlace, Table
+
+_SERVER: Final = re.compile(r"server\.([^.]+)\.(url|ssl\.(?:cacertfile|certfile|keyfile))")
+_OF_EVENTS: Final = {
+    "request_timeout": ("request_timeout", "seconds"),
+    "auto_reconnect": ("auto_reconnect", "seconds"),
+    "pool_size": ("pool_size", "number"),
+}
+_OF_ACCESS: Final = {"request_timeout": ("timeout", "seconds"), "request_failed_action": ("on_failure", "text")}
+
+
+class EmqxExhook:
+    """The settings of the plugin, line by line, then ``finish``."""
+
+    def __init__(self, migration: Migration, value: Callable[[Directive, str], object]) -> None:
+        """``value``: returns the value of a line; None: it is invalid, which was reported."""
+        self._migration = migration
+        self._report = migration.report
+        self._value = value
+        self._servers: dict[str, Table] = {}
+        self._events: Table = {}
+        self._access: Table = {}
+
+    def take(self, line: Directive) -> None:
+        """Read one line."""
+        key = line.key.removeprefix("exhook.")
+        what = f"{line.key} {line.value}"
+        if found := _SERVER.fullmatch(key):
+            setting = found[2].rpartition(".")[2]
+            value = self._value(line, "file" if setting != "url" else "text")
+            if value is not None:
+                table = self._servers.setdefault(found[1], {"name": found[1]})
+                self._migration.put(table, setting, value, SettingPlace(line.place, line.key))
+                self._report.carried(line.place, what, f"exhook.servers, {found[1]}, {setting}")
+            return
+        if key not in _OF_EVENTS and key not in _OF_ACCESS:
+            self._report.left_out(line.place, what, "no counterpart")
+            return
+        if key == "auto_reconnect" and line.value == "false":
+            self._put(line, "exhook", self._events, "auto_reconnect", 0)
+            return
+        for table_name, table, keys in (
+            ("exhook", self._events, _OF_EVENTS),
+            ("access.exhook", self._access, _OF_ACCESS),
+        ):
+            if key in keys:
+                setting, kind = keys[key]
+                value = self._value(line, kind)
+                if value is not None:
+                    self._put(line, table_name, table, setting, value)
+
+    def _put(self, line: Directive, name: str, table: Table, setting: str, value: object) -> None:
+        self._migration.put(table, setting, value, SettingPlace(line.place, line.key))
+        self._report.carried(line.place, f"{line.key} {line.value}", f"{name}.{setting}")
+
+    def finish(self, path: str) -> None:
+        """Write the tables. The first server decides about access."""
+        servers = [table for table in self._servers.values() if table.get("url")]
+        if not servers:
+            self._report.left_out(path, "emqx_exhook", "no server")
+            return
+        self._events["servers"] = servers
+        self._migration.tables["exhook"] = self._events
+        first = {key: value for key, value in servers[0].items() if key != "name"}
+        access_table(self._migration)["exhook"] = {**first, **self._access}
+        for other in servers[1:]:
+            why = "only one provider is asked about access, the first; this one receives events"
+            self._report.left_out(path, f"server {other['name']}", why)
+        self._report.left_out(path, "message.publish", "a provider cannot change or refuse messages: use rules")

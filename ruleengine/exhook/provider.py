@@ -1,0 +1,171 @@
+"""Provider: the conversation with one provider: introduction, events, loss, and the next introduction."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+from taipan.broker.access.exhook.client import ExhookClient, ProviderAddress, ProviderFailed
+from taipan.broker.access.exhook.messages import CLASSES, meta
+from taipan.broker.core.hooks import HookPoint
+from taipan.broker.observability.throttle import Throttle
+from taipan.broker.routing.filter_index import FilterIndex
+from taipan.broker.server import Server
+
+from ..config import ExhookServer, ExhookSettings
+from .events import Callbacks
+from .lanes import Lanes
+
+logger = logging.getLogger(__name__)
+
+ASKED_ELSEWHERE: Final = {"client.authenticate": "access.exhook.url", "client.check_acl": "access.exhook.url"}
+"""Hooks whose answer decides about access, and the setting of the source that asks."""
+NOT_ASKED: Final = "message.publish"
+"""The hook that the node has no question for: a provider cannot change or refuse a message."""
+
+
+class Provider:
+    """``start`` and ``close`` once each. ``connected``: whether it has answered the introduction, and each event
+    since."""
+
+    def __init__(self, server: Server, name: str, settings: ExhookSettings, address: ExhookServer) -> None:
+        """Raises ValueError for a file that cannot be used."""
+        self._server = server
+        self.name = name
+        self._settings = settings
+        self._node = server.settings.node.name
+        files = ProviderAddress(address.url, address.cacertfile, address.certfile, address.keyfile)
+        self._client = ExhookClient(files, settings.pool_size, self._node)
+        self._lanes = Lanes(self._send)
+        self._topics: dict[str, FilterIndex[bool] | None] = {}
+        self._hooked: list[tuple[HookPoint[Any], Callable[..., Any]]] = []
+        self._throttle = Throttle()
+        self._lost = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self.connected = False
+
+    def start(self) -> None:
+        """Introduce the node, and send events as soon as the provider has said which."""
+        self._lanes.start(f"exhook {self.name}")
+        self._task = asyncio.create_task(self._run(), name=f"exhook {self.name}")
+
+    async def close(self, seconds: float) -> None:
+        """Send what waits, for at most so long, and say goodbye."""
+        self._unhook()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        left = await self._lanes.close(seconds if self.connected else 0.0)
+        if left:
+            self._note("exhook_dropped", "stopped", "ruleengine.close_timeout", left)
+        if self.connected:
+            try:
+                goodbye = CLASSES["ProviderUnloadedRequest"](meta=meta(self._node))
+                await self._client.call("OnProviderUnloaded", goodbye, min(1.0, self._settings.request_timeout))
+            except ProviderFailed as why:
+                logger.debug("exhook_failed provider=%s reason=%s", self.name, why.reason)
+        await self._client.close()
+
+    # -------------------------------------------------------------- connection
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                hooks = await self._client.loaded(self._settings.request_timeout)
+            except ProviderFailed as why:
+                self._down(why)
+            else:
+                self._up(hooks)
+                await self._lost.wait()
+            if not self._settings.auto_reconnect:
+                logger.warning("exhook_given_up provider=%s setting=exhook.auto_reconnect", self.name)
+                return
+            if not self._lost.is_set():  # after a loss, at once
+                await asyncio.sleep(self._settings.auto_reconnect)
+            self._lost.clear()
+
+    def _up(self, hooks: dict[str, list[str]]) -> None:
+        self.connected = True
+        self._lost.clear()
+        self._server.alarms.deactivate(self._alarm)
+        self._unhook()
+        callbacks = Callbacks(self._node, self._put, self._wants, self._server.broker.identify).by_hook()
+        points = self._server.hooks.points
+        for hook, topics in hooks.items():
+            if hook in ASKED_ELSEWHERE:
+                line = "exhook_hook_not_sent provider=%s hook=%s setting=%s"
+                logger.info(line, self.name, hook, ASKED_ELSEWHERE[hook])
+            elif hook not in callbacks:
+                detail = "not_supported" if hook == NOT_ASKED else "unknown"
+                logger.error("exhook_hook_not_sent provider=%s hook=%s detail=%s", self.name, hook, detail)
+            else:
+                self._topics[hook] = _index(topics)
+                points[hook].add(callbacks[hook])
+                self._hooked.append((points[hook], callbacks[hook]))
+        logger.info("exhook_connected provider=%s hooks=%s", self.name, ",".join(self._topics))
+
+    def _down(self, why: ProviderFailed) -> None:
+        self.connected = False
+        details = {"provider": self.name, "setting": "exhook.servers", "fault": why.reason}
+        if not self._server.alarms.activate(self._alarm, f"exhook provider {self.name} is down", details):
+            self._server.alarms.amend(self._alarm, details)
+
+    @property
+    def _alarm(self) -> str:
+        return f"exhook_down/{self.name}"
+
+    def _unhook(self) -> None:
+        for point, callback in self._hooked:
+            point.remove(callback)
+        self._hooked.clear()
+        self._topics.clear()
+
+    # ------------------------------------------------------------------ events
+
+    def _wants(self, hook: str, topic: str) -> bool:
+        if topic.startswith("$SYS/"):
+            return False
+        index = self._topics[hook]
+        return index is None or bool(index.match(topic))
+
+    def _put(self, client_id: str, method: str, make: Callable[[], Any]) -> None:
+        """Queue a request, unless the provider is down or too much waits: then it is dropped before it is made."""
+        if not self.connected:
+            self._note("exhook_dropped", "down", "exhook.servers")
+        elif self._lanes.waiting >= self._settings.max_queued:
+            self._note("exhook_dropped", "queue_full", "exhook.max_queued")
+        elif self._lanes.waiting_bytes >= self._settings.max_queued_bytes:
+            self._note("exhook_dropped", "queue_full", "exhook.max_queued_bytes")
+        else:
+            self._lanes.put(client_id, method, make())
+
+    async def _send(self, method: str, request: Any) -> None:
+        if not self.connected:
+            self._note("exhook_dropped", "down", "exhook.servers")
+            return
+        try:
+            await self._client.call(method, request, self._settings.request_timeout)
+        except ProviderFailed as why:
+            logger.debug("exhook_answer provider=%s method=%s detail=%s", self.name, method, why.detail)
+            self._note("exhook_failed", why.reason, "exhook.request_timeout" if why.away else "exhook.servers")
+            if why.reason == "unavailable" and self.connected:
+                self._down(why)
+                self._lost.set()
+
+    def _note(self, event: str, reason: str, setting: str, count: int = 1) -> None:
+        """Count, and log at most once a minute for each reason and setting."""
+        self._server.metrics.refusals.add(f"{event}_{reason}", count)
+        since = self._throttle.due(self._server.clock.now(), event, reason, setting, times=count)
+        if since:
+            line = "%s provider=%s reason=%s setting=%s count=%s"
+            logger.warning(line, event, self.name, reason, setting, since)
+
+
+def _index(topics: list[str]) -> FilterIndex[bool] | None:
+    """Return the filters that a message must match; None: every topic."""
+    if not topics:
+        return None
+    index: FilterIndex[bool] = FilterIndex()
+    for topic in topics:
+        index.put(topic, True)
+    return index

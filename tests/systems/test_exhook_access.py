@@ -1,0 +1,186 @@
+"""A provider of exhook that decides about access: what it is asked, and what happens if it answers wrongly or not."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from taipan.broker.access.connection_trial import tried_sources
+from taipan.broker.access.control import AccessControl
+from taipan.broker.access.exhook.messages import CLASSES, CONTINUE, IGNORE, STOP_AND_RETURN
+from taipan.broker.access.registry import ACCESS_SOURCES
+from taipan.broker.mqtt.packets import Suback, Subscribe, TopicFilter
+from taipan.broker.mqtt.reason_codes import SERVER_UNAVAILABLE
+from tests.broker.access.test_sources import client, control, log_in
+from tests.support.certificates import Certificates
+from tests.support.exhook_provider import Provider, decided
+from tests.support.node import start_node
+
+pytestmark = pytest.mark.asyncio
+
+DECLARED = next(source for source in ACCESS_SOURCES if source.name == "exhook")
+BOTH: dict[str, list[str]] = {"client__authenticate": [], "client__check_acl": []}
+
+
+@asynccontextmanager
+async def provided(**hooks: list[str]) -> AsyncIterator[Provider]:
+    provider = Provider(**(hooks or BOTH))
+    provider.answers = {"OnClientAuthenticate": lambda _: decided(True), "OnClientCheckAcl": lambda _: decided(True)}
+    await provider.start()
+    try:
+        yield provider
+    finally:
+        await provider.stop()
+
+
+@asynccontextmanager
+async def asked(provider: Provider, **settings: Any) -> AsyncIterator[AccessControl]:
+    access = control({"guesses": 10_000, "exhook": {"url": provider.url, **settings}}, DECLARED)
+    access.start()
+    try:
+        yield access
+    finally:
+        await access.stop()
+
+
+async def allowed(access: AccessControl) -> tuple[str, str]:
+    """Return the result of a login, and its detail."""
+    outcome = await log_in(access, client(), b"right")
+    if outcome.reason_code == SERVER_UNAVAILABLE:
+        return "failed", outcome.detail
+    if outcome.reason_code == 0:
+        return "allow", outcome.detail
+    return "deny" if outcome.detail == "denied" else "next", outcome.detail
+
+
+@pytest.mark.parametrize("version", [4, 5])
+async def test_what_it_is_asked(version: int) -> None:
+    async with provided() as provider:
+        provider.answers["OnClientCheckAcl"] = lambda request: decided(request.topic != "shut/#")
+        node = await start_node(access={"exhook": {"url": provider.url}}, zone={"mountpoint": "m/"})
+        try:
+            ann = await node.client("c1", version, username="ann", password=b"right")
+            await ann.send(Subscribe(1, [TopicFilter("open", 1), TopicFilter("shut/#", 0)]))
+            codes = (await ann.answer(Suback, packet_id=1)).reason_codes
+            assert codes[0] == 1 and codes[1] >= 0x80
+            await ann.publish("open", b"x", 1)
+            await ann.expect_publish("open", b"x", 1)
+        finally:
+            await node.stop()
+        (loaded,) = provider.of("OnProviderLoaded")
+        assert loaded.meta.node == node.server.settings.node.name and loaded.broker.version
+        (login,) = provider.of("OnClientAuthenticate")
+        info = login.clientinfo
+        assert (info.clientid, info.username, info.password, info.protocol) == ("c1", "ann", "right", "mqtt")
+        assert (info.peerhost, info.mountpoint, info.node) == ("127.0.0.1", "", loaded.meta.node)
+        questions = provider.of("OnClientCheckAcl")
+        assert sorted((each.type, each.topic) for each in questions) == [(0, "open"), (1, "open"), (1, "shut/#")]
+        assert {each.clientinfo.username for each in questions} == {"ann"}
+        assert {each.clientinfo.password for each in questions} == {""}
+
+
+async def test_what_it_does_not_want_is_left_to_the_next_source() -> None:
+    async with provided(client__connected=[]) as provider, asked(provider) as access:
+        assert (await allowed(access))[0] == "next"
+        assert [name for name, _ in provider.asked] == ["OnProviderLoaded"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "result"),
+    [
+        (decided(True), "allow"),
+        (decided(False), "deny"),
+        (decided(True, CONTINUE), "next"),
+        (decided(False, CONTINUE), "deny"),
+        (decided(True, IGNORE), "next"),
+        (CLASSES["ValuedResponse"](type=STOP_AND_RETURN), "failed"),
+        (CLASSES["ValuedResponse"](type=STOP_AND_RETURN, message=CLASSES["Message"](topic="t")), "failed"),
+    ],
+)
+async def test_its_answers(answer: Any, result: str) -> None:
+    async with provided() as provider, asked(provider) as access:
+        provider.answers["OnClientAuthenticate"] = lambda _: answer
+        assert (await allowed(access))[0] == result
+
+
+@pytest.mark.parametrize(("on_failure", "result"), [("deny", "failed"), ("ignore", "next")])
+async def test_an_error_is_no_answer(on_failure: str, result: str) -> None:
+    def fails(request: Any) -> Any:
+        raise RuntimeError("of the provider")
+
+    async with provided() as provider, asked(provider, on_failure=on_failure) as access:
+        provider.answers["OnClientAuthenticate"] = fails
+        found, detail = await allowed(access)
+        assert found == result and (found == "next" or detail == "exhook_answered_unknown")
+        provider.answers["OnClientAuthenticate"] = lambda _: decided(True)
+        assert (await allowed(access))[0] == "allow"
+
+
+async def test_a_provider_that_hangs_is_not_waited_for() -> None:
+    async def hangs(request: Any) -> Any:
+        await asyncio.sleep(30)
+        return decided(True)
+
+    async with provided() as provider, asked(provider, timeout=0.2) as access:
+        provider.answers["OnClientAuthenticate"] = hangs
+        assert await allowed(access) == ("failed", "exhook_timeout")
+        await provider.stop()
+
+
+async def test_a_provider_that_starts_again_is_told_of_the_node() -> None:
+    async with provided() as provider, asked(provider) as access:
+        assert (await allowed(access))[0] == "allow"
+        await provider.stop()
+        assert (await allowed(access))[0] == "failed"
+        provider.asked.clear()
+        await provider.start()
+        async with asyncio.timeout(30):
+            while (await allowed(access))[0] != "allow":
+                await asyncio.sleep(0.05)
+        assert provider.of("OnProviderLoaded")
+
+
+async def test_one_introduction_for_many_clients() -> None:
+    async with provided() as provider, asked(provider) as access:
+        found = await asyncio.gather(*(allowed(access) for _ in range(50)))
+        assert {result for result, _ in found} == {"allow"}
+        assert len(provider.of("OnProviderLoaded")) <= 2  # one of the attempt to connect at the start
+
+
+async def test_tls(tmp_path: Path) -> None:
+    authority = Certificates(tmp_path)
+    certificate, key = authority.issue("localhost")
+    own, own_key = authority.issue("node", file="own")
+    (tmp_path / "other").mkdir()
+    Certificates(tmp_path / "other")
+    provider = Provider(**BOTH)
+    provider.answers["OnClientAuthenticate"] = lambda _: decided(True)
+    pair = (Path(key).read_bytes(), Path(certificate).read_bytes())
+    authorities = Path(str(tmp_path / "ca.pem")).read_bytes()
+    await provider.start(grpc.ssl_server_credentials([pair], authorities, require_client_auth=True))
+    try:
+        url = f"https://localhost:{provider.port}"
+        good = {"url": url, "cacertfile": str(tmp_path / "ca.pem"), "certfile": own, "keyfile": own_key}
+        async with asked(provider, **good) as access:
+            assert (await allowed(access))[0] == "allow"
+        for bad in (
+            {**good, "cacertfile": str(tmp_path / "other" / "ca.pem")},
+            {**good, "certfile": "", "keyfile": ""},
+        ):
+            async with asked(provider, **bad, timeout=2.0) as access:
+                assert (await allowed(access))[0] == "failed"
+    finally:
+        await provider.stop()
+
+
+async def test_check_connect_sends_nothing_about_a_client() -> None:
+    async with provided() as provider:
+        settings = control({"exhook": {"url": provider.url}}, DECLARED).settings
+        assert await tried_sources(settings) == {"exhook": ""}
+        assert [name for name, _ in provider.asked] == ["OnProviderLoaded"]
+        await provider.stop()
+        assert (await tried_sources(settings))["exhook"].startswith("no_connection")
