@@ -23,6 +23,8 @@ from tests.support.certificates import Certificates
 from tests.support.cutting_proxy import CuttingProxy
 from tests.support.fake_engine import FakeEngine, FakeReport, published
 from tests.support.waiting import until
+from tests.systems.contract import *  # noqa: F403
+from tests.systems.contract import System
 from tests.systems.servers.rabbitmq import RabbitMq
 
 _numbers = itertools.count(1)
@@ -146,6 +148,62 @@ def write(engine: FakeEngine, rows: list[dict[str, Any]], **params: Any) -> Fake
     for each in rows:
         act.run(each, published(client_id=str(each.get("c", "c1"))))
     return report
+
+
+class RabbitSystem(System):
+    resource, action = resource.TYPE, action.TYPE
+    gives_up_soon: ClassVar = {"timeout": "500ms"}
+    waits_shortly: ClassVar = {"retry_for": "100ms"}
+    without: ClassVar = {"bad row": "a queue takes any bytes: test_a_refused_message_concerns_no_other"}
+    rows = 1500
+    login_refused = "ACCESS_REFUSED"
+    server: RabbitMq
+
+    def __init__(self, server: RabbitMq) -> None:
+        super().__init__(server)
+        self.exchange, self.queue = exchange(), f"q{next(_numbers)}"
+
+    def config(self) -> dict[str, Any]:
+        return {
+            "server": self.server.address, "username": self.server.user, "password": self.server.password,
+            "pool_size": 4, "auto_reconnect": "10ms",
+        }  # fmt: skip
+
+    def params(self) -> dict[str, Any]:
+        return {"exchange": self.exchange, "routing_key": "${c}", "durable": True}
+
+    def set_password(self, password: str) -> None:
+        self.server.ctl("change_password", self.server.user, password)
+        self.server.ctl("close_all_connections", "the password has changed")
+
+    def harm(self, row: int) -> None:
+        if row == 500:
+            self.server.kill()
+        if row == 1000:
+            self.server.start()
+
+    async def written(self) -> list[tuple[str, int]]:
+        connection = await connect(self.server)
+        channel = await connection.channel()
+        waiting = (await channel.queue_declare(self.queue, passive=True)).message_count
+        reader = Reader(channel)
+        reader.name = self.queue
+        await reader.read()
+        await until(lambda: len(reader.taken) >= waiting)
+        await connection.close()
+        return [(each["c"], each["n"]) for each in reader.payloads]
+
+
+@pytest_asyncio.fixture
+async def system(process: RabbitMq) -> System:
+    made = RabbitSystem(process)
+    connection = await connect(process)
+    channel = await connection.channel()
+    await channel.exchange_declare(made.exchange, exchange_type="topic", durable=True)
+    await channel.queue_declare(made.queue, durable=True)
+    await channel.queue_bind(made.queue, made.exchange, "#")
+    await connection.close()
+    return made
 
 
 async def done(report: FakeReport, count: int) -> None:
@@ -280,47 +338,6 @@ async def test_credentials(engine: FakeEngine, process: RabbitMq, connection: An
     assert "ACCESS_REFUSED" in refused and "wr0ng" not in refused
     assert "ACCESS_REFUSED" in await reason(username="nobody")
     assert "does not open the virtual host a/b %2" in await reason(virtual_host="a/b %2")
-    name = exchange()
-    reader = await Reader.of(connection, name)
-    proxy = await CuttingProxy(process.port).start()
-    made = run(engine, process, pool_size=1, server=f"127.0.0.1:{proxy.port}")
-    await until(lambda: made.alive)
-    process.ctl("change_password", process.user, "ünöther/€ %2F@")
-    try:
-        await proxy.stop()
-        await proxy.start()
-        report = write(engine, [{"n": 1}], exchange=name)
-        await until(lambda: "ACCESS_REFUSED" in made.status.reason)
-        assert report.count == 0
-        await made.close()
-        run(engine, process, password="ünöther/€ %2F@")
-        await done(report, 1)
-        assert report.failures == []
-    finally:
-        process.ctl("change_password", process.user, process.password)
-        await proxy.stop()
-    await reader.read()
-    await until(lambda: reader.payloads == [{"n": 1}])
-
-
-@pytest.mark.asyncio
-async def test_one_that_hangs_is_given_up_in_time(engine: FakeEngine, process: RabbitMq, connection: Any) -> None:
-    name = exchange()
-    await Reader.of(connection, name)
-    made = run(engine, process, timeout="500ms")
-    await done(write(engine, [{"n": 0}], exchange=name), 1)
-    process.pause()
-    try:
-        report = write(engine, [{"n": 1}], exchange=name)
-        failing = write(engine, [{"n": 2}], exchange=name, retry_for="100ms")
-        await done(failing, 1)
-        assert "retry_for = 0.1 seconds" in failing.failures[0][0]
-        await until(lambda: not made.alive)
-        assert report.count == 0
-    finally:
-        process.resume()
-    await done(report, 1)
-    await until(lambda: made.alive)
 
 
 @pytest.mark.asyncio
@@ -365,36 +382,6 @@ def test_routing_keys_that_amqp_does_not_have(row: dict[str, Any], reason: str) 
         act.run(row, published())
     with pytest.raises(ParamError, match="exchange"):
         engine.action(action.TYPE, exchange="x" * 256, routing_key="k")
-
-
-@pytest.mark.asyncio
-async def test_nothing_is_lost_when_it_is_killed_and_order_holds(engine: FakeEngine, process: RabbitMq) -> None:
-    connection = await connect(process)
-    channel = await connection.channel()
-    name, queue = exchange(), f"q{next(_numbers)}"
-    await channel.exchange_declare(name, exchange_type="topic", durable=True)
-    await channel.queue_declare(queue, durable=True)
-    await channel.queue_bind(queue, name, "#")
-    run(engine, process, pool_size=4)
-    report = FakeReport()
-    act = engine.action(action.TYPE, report=report, exchange=name, routing_key="${c}", durable=True)
-    for n in range(1500):
-        act.run({"c": f"c{n % 5}", "n": n}, published(client_id=f"c{n % 5}"))
-        if n % 250 == 0:
-            await asyncio.sleep(0.02)
-        if n == 750:
-            process.kill()
-    await asyncio.to_thread(process.start)
-    await until(lambda: report.count == 1500)
-    assert report.failures == []
-    reader = Reader(await (await connect(process)).channel())
-    reader.name = queue
-    await reader.read()
-    await until(lambda: len({each["n"] for each in reader.payloads}) == 1500)
-    for client in range(5):
-        # A message whose confirmation was lost may be there twice.
-        mine = list(dict.fromkeys(each["n"] for each in reader.payloads if each["c"] == f"c{client}"))
-        assert mine == list(range(client, 1500, 5))
 
 
 @pytest.mark.asyncio
