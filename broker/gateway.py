@@ -5,7 +5,7 @@ this name as its ``type`` then belongs to the gateway: a ``GatewayChannel`` for 
 bytes of its protocol and MQTT packets. To the broker it is a client like any other."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, runtime_checkable
 
 import msgspec
@@ -176,15 +176,20 @@ class EmqxGatewayPlugin:
     ``gateway``; and the kind of value, number, flag, text, file, directory, seconds,
     whole_seconds or flag_or_list. ``numbered``:
     the beginning of settings that end in a number; they become the table ``numbered_as``. ``left_out``: setting, or
-    with a dot at its end the beginning of settings -> why it has no counterpart."""
+    with a dot at its end the beginning of settings -> why it has no counterpart.
+
+    ``binds``, in place of ``bind``: the beginning of settings that end in a number -> the type of listener that each of
+    them becomes. ``tls``: the beginning of the settings of those with TLS."""
 
     name: str
     prefix: str
-    bind: str
-    keys: Mapping[str, tuple[str, str]]
+    bind: str = ""
+    keys: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    binds: Mapping[str, str] = field(default_factory=dict)
+    tls: str = ""
     numbered: str = ""
     numbered_as: str = ""
-    left_out: Mapping[str, str]
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,8 +243,8 @@ class Gateway:
             raise ValueError(f"the listener of gateway {self.name} has the name {self.listener.name}")
         if self.listener.websocket:
             raise ValueError(f"gateway {self.name}: WebSocket frames are for MQTT alone")
-        if self.listener.datagram and (self.listener.tls or self.listener.local):
-            raise ValueError(f"gateway {self.name}: a datagram listener has neither TLS nor a Unix socket")
+        if self.listener.datagram and self.listener.local:
+            raise ValueError(f"gateway {self.name}: a datagram listener has no Unix socket")
 
 
 GATEWAYS: Final[dict[str, Gateway]] = {}

@@ -6,6 +6,7 @@ from taipan.broker.config import ClusterSettings, TlsSettings, parse_bind
 from taipan.broker.listener_kinds import LISTENER_KINDS
 from taipan.broker.observability.log_text import one_line
 from taipan.broker.session.client_info import authority
+from taipan.broker.transport.dtls import DtlsContext
 from taipan.broker.transport.tls import TlsError, build_context
 from taipan.broker.transport.unix_socket import rights_faults
 
@@ -28,6 +29,11 @@ def faults(settings: Settings) -> list[str]:
             except TlsError as error:
                 wrong.append(f"{place}.{error}")
     for index, listener in enumerate(settings.broker.listeners):
+        if LISTENER_KINDS[listener.type].datagram and listener.tls is not None:
+            try:
+                DtlsContext(listener.tls)
+            except TlsError as error:
+                wrong.append(f"listeners.{index}.{error}")
         if LISTENER_KINDS[listener.type].local:
             wrong += [f"listeners.{index}.{error.key}: {error}" for error in rights_faults(listener)]
     if settings.broker.cluster is not None:

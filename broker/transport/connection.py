@@ -82,6 +82,9 @@ class Connection(ConnectionReader):
         if ssl_object is not None:
             client.cn, client.dn = peer_identity(ssl_object)
             self._tls = True
+        names = transport.get_extra_info("certificate_names")  # of DTLS
+        if names is not None:
+            client.cn, client.dn = names
         self.channel = self.writer.channel = Channel(context, facts, client, self, self._flusher)
         now = context.clock.now()
         self._alive_at = now

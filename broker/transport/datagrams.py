@@ -10,6 +10,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from .binding import bound_sockets
+from .dtls import DtlsError, DtlsSession
+from .handshakes import Handshakes
 from .layer import Layer
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ class Datagrams:
         self._beacon_timer: asyncio.TimerHandle | None = None
         gateway = listener.gateway
         self._split = None if gateway is None else gateway.split
+        self._handshakes = Handshakes(listener, self._secured)
         self.challenge_bytes = None if gateway is None else gateway.challenge_bytes
 
     async def start(self, host: str, port: int, shared: bool) -> list[socket.socket]:
@@ -89,6 +92,7 @@ class Datagrams:
     def stop(self) -> None:
         """Accept no new peers."""
         self._accepting = False
+        self._handshakes.end()
         if self._beacon_timer is not None:
             self._beacon_timer.cancel()
             self._beacon_timer = None
@@ -120,9 +124,26 @@ class Datagrams:
                 except ValueError as error:
                     self._listener.refuse("malformed_datagram", "", address[:2], str(error))
                     continue
-            self._take((sock.fileno(), address, head), sock, data)
+            self._receive((sock.fileno(), address, head), sock, data)
             if not self._sockets:  # that was the last peer of a stopped listener
                 return
+
+    def _receive(self, key: _Key, sock: socket.socket, data: bytes) -> None:
+        dtls = self._listener.dtls
+        peer = self._peers.get(key)
+        if dtls is None or (peer is not None and not self._handshakes.begins(data)):
+            self._take(key, sock, data)
+        elif self._accepting:
+            self._handshakes.take(dtls, key, sock, data)
+
+    def _secured(self, key: _Key, sock: socket.socket, session: DtlsSession, found: list[bytes]) -> None:
+        """A handshake is done: its client takes the place of the one that had its address before."""
+        old = self._peers.pop(key, None)
+        if old is not None:
+            old.abort()
+        peer = self._created(key, sock, session)
+        for data in found:
+            peer.take(data)
 
     def _take(self, key: _Key, sock: socket.socket, data: bytes) -> None:
         peer = self._peers.get(key)
@@ -134,15 +155,19 @@ class Datagrams:
 
     def renew(self, key: _Key, sock: socket.socket, data: bytes) -> None:
         """Give a datagram to a new peer of the same address; the old one ends by itself."""
-        self._peers.pop(key, None)
-        self._take(key, sock, data)
+        old = self._peers.pop(key, None)
+        session = None if old is None else old.hand_over()
+        if session is None:
+            self._take(key, sock, data)
+        else:
+            self._created(key, sock, session).take(data)
 
-    def _created(self, key: _Key, sock: socket.socket) -> "DatagramPeer":
+    def _created(self, key: _Key, sock: socket.socket, session: DtlsSession | None = None) -> "DatagramPeer":
         if len(self._newcomers) >= MAX_NEWCOMERS:
             oldest = next(iter(self._newcomers))
             self.refuse("newcomers", oldest, "too many clients have not logged in")
             oldest.abort()
-        peer = self._peers[key] = DatagramPeer(self, sock, key)
+        peer = self._peers[key] = DatagramPeer(self, sock, key, session)
         self._newcomers[peer] = None
         peer.open(self._listener)
         return peer
@@ -168,14 +193,16 @@ class Datagrams:
 
 class DatagramPeer(Layer):
     """One address, as the layer above uses a transport: each ``write`` sends a datagram, and each ``data_received`` of
-    the protocol has one."""
+    the protocol has one. With a ``DtlsSession``, both are encrypted on the wire."""
 
     reads_to_the_end = True
 
-    __slots__ = ("_closing", "_datagrams", "_key", "_paused", "_protocol", "_sock", "_waiting", "_waiting_bytes",
-                 "address", "room", "stays_newcomer")  # fmt: skip
+    __slots__ = ("_closing", "_datagrams", "_key", "_paused", "_protocol", "_session", "_sock", "_waiting",
+                 "_waiting_bytes", "address", "room", "stays_newcomer")  # fmt: skip
 
-    def __init__(self, datagrams: Datagrams, sock: socket.socket, key: _Key) -> None:
+    def __init__(
+        self, datagrams: Datagrams, sock: socket.socket, key: _Key, session: DtlsSession | None = None
+    ) -> None:
         super().__init__()
         self._datagrams = datagrams
         self._sock = sock
@@ -186,7 +213,9 @@ class DatagramPeer(Layer):
         self._paused = False
         self._waiting: deque[bytes] | None = None
         self._waiting_bytes = 0
-        self.room = 0  # bytes that it may be sent; -1: its address is proved
+        self._session = session
+        # Bytes that it may be sent; -1: its address is proved, as by the cookie of DTLS.
+        self.room = 0 if session is None else -1
         self.stays_newcomer = False
 
     def open(self, listener: "Listener") -> None:
@@ -196,6 +225,26 @@ class DatagramPeer(Layer):
         self._protocol.connection_made(self)
 
     def datagram_received(self, data: bytes) -> None:
+        if self._session is None:
+            self.take(data)
+            return
+        try:
+            found = self._session.received(data)
+        except DtlsError as error:
+            if error.why:
+                self._datagrams.refuse("tls_handshake", self, error.why)
+            self.abort()
+            return
+        for each in found:
+            self.take(each)
+
+    def hand_over(self) -> DtlsSession | None:
+        """Return the session for the next peer of the address, and do not end it with this one."""
+        session, self._session = self._session, None
+        return session
+
+    def take(self, data: bytes) -> None:
+        """Take a datagram, or wait until the node reads from this client."""
         if self._closing:
             return
         if self.room >= 0:
@@ -229,6 +278,16 @@ class DatagramPeer(Layer):
                 self._datagrams.refuse("amplification", self, "an answer above what the client has sent")
                 return
             self.room -= len(data)
+        if self._session is None:
+            self._send(data)
+            return
+        try:
+            for each in self._session.encrypted(bytes(data)):
+                self._send(each)
+        except DtlsError as error:
+            self._datagrams.refuse("datagrams_unsent", self, error.why)
+
+    def _send(self, data: bytes | bytearray | memoryview) -> None:
         try:
             self._sock.sendto(data, self.address)
         except OSError as error:
@@ -239,6 +298,9 @@ class DatagramPeer(Layer):
 
     def abort(self) -> None:
         if not self._closing:
+            if self._session is not None:
+                for each in self._session.closing():
+                    self._send(each)
             self._closing = True
             self._waiting = None
             self._waiting_bytes = 0
@@ -284,6 +346,8 @@ class DatagramPeer(Layer):
     def get_extra_info(self, name: str, default: object = None) -> object:
         if name == "peername":
             return self.address
+        if name == "certificate_names":
+            return default if self._session is None else self._session.names
         return self._sock.getsockname() if name == "sockname" else default
 
     def raise_packet_limit(self, max_packet_size: int) -> None:

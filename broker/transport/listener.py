@@ -20,6 +20,7 @@ from ..session.client_info import authority, is_loopback
 from .binding import PlainSocket, listening_sockets
 from .datagrams import Datagrams
 from .descriptors import SETTING, UNLIMITED, Descriptors
+from .dtls import DtlsContext
 from .pending_connection import PendingConnection
 from .rate_limits import TokenBucket
 from .tls import TlsError, build_context
@@ -74,6 +75,7 @@ class PreparedListener:
     zone: ZoneSettings
     context: ssl.SSLContext | None
     gateway_settings: object = None
+    dtls: DtlsContext | None = None
 
 
 class Listener:
@@ -106,6 +108,7 @@ class Listener:
         self.accepted = 0  # number of created Connections
         self.throttled = 0  # how often accepting paused because of ``accept_rate``
         self.gateway_faults = 0
+        self.dtls: DtlsContext | None = None  # of a datagram listener with certificates
         shared = None if self.gateway is None else self.gateway.shared
         self.gateway_shared: object = None if shared is None else shared()
         self.refused: dict[str, int] = {}
@@ -213,7 +216,7 @@ class Listener:
         """Read the certificates and accept clients. Raises TlsError and ListenerError."""
         if self._sockets:
             raise ListenerError(f"listener {self.name}: is running")
-        self.context = _tls_context(self.settings)
+        self.context, self.dtls = _tls_context(self.settings), _dtls_context(self.settings)
         self.gateway_settings = self._settings_of_gateway(self.settings)
         if self.kind.websocket:
             # Imported here, because a node without WebSocket does not need it; but not later, because clients would
@@ -285,7 +288,9 @@ class Listener:
         for key in FIXED_KEYS:
             if getattr(settings, key) != getattr(self.settings, key):
                 raise ListenerError(f"listener {self.name}: {key} cannot change while the node runs")
-        return PreparedListener(settings, zone, _tls_context(settings), self._settings_of_gateway(settings))
+        return PreparedListener(
+            settings, zone, _tls_context(settings), self._settings_of_gateway(settings), _dtls_context(settings)
+        )
 
     def _settings_of_gateway(self, settings: ListenerSettings) -> object:
         if self.gateway is None:
@@ -304,6 +309,7 @@ class Listener:
             for sock in self._sockets:
                 sock.listen(settings.backlog)
         self.settings, self.zone, self.context = settings, prepared.zone, prepared.context
+        self.dtls = prepared.dtls
         if self.gateway_settings != prepared.gateway_settings:
             self.gateway_settings = prepared.gateway_settings
             if self._datagrams is not None:
@@ -525,6 +531,16 @@ def _bind_of(settings: ListenerSettings) -> tuple[str, int]:
 
 def _accept_rate(settings: ListenerSettings) -> TokenBucket | None:
     return TokenBucket(settings.accept_rate, 1.0) if settings.accept_rate else None
+
+
+def _dtls_context(settings: ListenerSettings) -> DtlsContext | None:
+    """Return the certificates of a datagram listener. They have passed ``_tls_context``, whose errors say more."""
+    if not LISTENER_KINDS[settings.type].datagram or settings.tls is None:
+        return None
+    try:
+        return DtlsContext(settings.tls)
+    except TlsError as exc:
+        raise TlsError(exc.setting, f"listener {settings.name}: {exc.text}") from None
 
 
 def _tls_context(settings: ListenerSettings) -> ssl.SSLContext | None:

@@ -3,8 +3,10 @@
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from pathlib import Path
+from typing import Final
 
 from taipan.broker.gateway import GATEWAYS, EmqxGatewayPlugin, Gateway, kind_names, kind_of
+from taipan.broker.listener_kinds import LISTENER_KINDS
 
 from .mosquitto_files import Directive
 from .output import Migration, SettingPlace, Table
@@ -29,6 +31,9 @@ def put_gateway(
     has reported."""
     plugin = gateway.emqx
     assert plugin is not None
+    if plugin.binds:
+        _put_several(migration, plugin, path, lines)
+        return
     usual, whole = f"0.0.0.0:{gateway.listener.port}", SettingPlace(str(path), plugin.name)
     table: Table = {"name": gateway.name, "type": gateway.name, "bind": usual, "gateway": {}}
     binds: list[tuple[str, SettingPlace]] = []
@@ -40,6 +45,44 @@ def put_gateway(
         if binds:
             migration.put(each, "bind", bind, source)
         migration.listeners.append(each)
+
+
+def _put_several(migration: Migration, plugin: EmqxGatewayPlugin, path: Path, lines: Iterable[Directive]) -> None:
+    """Add a listener for each address that the plugin has, those with TLS with its certificates."""
+    tables: list[Table] = []
+    tls: Table = {}
+    verify: dict[str, str] = {}
+    for line in lines:
+        what, source = f"{line.key} {line.value}", SettingPlace(line.place, f"{line.key} {line.value}")
+        key = line.key.removeprefix(plugin.prefix)
+        kind = next((kind for beginning, kind in plugin.binds.items() if key.startswith(beginning)), "")
+        inner = key.removeprefix(plugin.tls)
+        if kind:
+            host, _, port = line.value.rpartition(":")
+            name = kind if all(each["type"] != kind for each in tables) else f"{kind}-{key.rpartition('.')[2]}"
+            table: Table = {"name": name, "type": kind, "bind": f"{host or '0.0.0.0'}:{port}"}
+            migration.note(table, source)
+            tables.append(table)
+            migration.report.carried(line.place, what, f"listeners, {kind}, {table['bind']}")
+        elif inner != key and inner in _TLS:
+            value = ":".join(line.value.replace(" ", "").split(",")) if inner == "ciphers" else line.value
+            migration.put(tls, _TLS[inner], value, source)
+            migration.report.carried(line.place, what, f"listeners.tls.{_TLS[inner]}")
+        elif inner != key and inner in ("verify", "fail_if_no_peer_cert"):
+            verify[inner] = line.value
+            migration.report.carried(line.place, what, "listeners.tls.verify")
+        else:
+            migration.report.left_out(line.place, what, plugin.left_out.get(key, "no counterpart"))
+    if verify.get("verify") == "verify_peer":
+        tls["verify"] = "required" if verify.get("fail_if_no_peer_cert") == "true" else "optional"
+    for table in tables:
+        if LISTENER_KINDS[str(table["type"])].tls:
+            table["tls"] = dict(tls)
+        migration.note(table, SettingPlace(str(path), plugin.name))
+        migration.listeners.append(table)
+
+
+_TLS: Final = {"keyfile": "keyfile", "certfile": "certfile", "cacertfile": "cafile", "ciphers": "ciphers"}
 
 
 def _take(

@@ -11,20 +11,31 @@ from .shared import Exchanges
 CHALLENGE_BYTES: Final = 28
 """Seven pings: as often as one is sent, with ``max_retransmit`` of 4."""
 
-GATEWAY: Final = Gateway(
-    name="coap",
-    listener=ListenerKind(name="coap", protocol="coap:udp", scheme="coap", port=5683, datagram=True),
-    channel=CoapConversation,
-    settings=CoapSettings,
-    proto_name="CoAP",
-    proto_ver=1,
-    challenge_bytes=CHALLENGE_BYTES,
-    shared=Exchanges,
-    emqx=EmqxGatewayPlugin(
+
+def _gateway(kind: ListenerKind, emqx: EmqxGatewayPlugin | None = None) -> Gateway:
+    return Gateway(
+        name=kind.name,
+        listener=kind,
+        channel=CoapConversation,
+        settings=CoapSettings,
+        proto_name="CoAP",
+        proto_ver=1,
+        challenge_bytes=CHALLENGE_BYTES,
+        shared=Exchanges,
+        emqx=emqx,
+    )
+
+
+GATEWAY: Final = _gateway(
+    ListenerKind(name="coap", protocol="coap:udp", scheme="coap", port=5683, datagram=True),
+    EmqxGatewayPlugin(
         name="emqx_coap",
         prefix="coap.",
-        bind="bind.udp.1",
-        keys={"bind.udp.1": ("bind", "text")},
+        binds={"bind.udp.": "coap", "bind.dtls.": "coaps"},
+        tls="dtls.",
         left_out={"enable_stats": "every client has statistics"},
     ),
+)
+DTLS: Final = _gateway(
+    ListenerKind(name="coaps", protocol="coap:dtls", scheme="coaps", port=5684, datagram=True, tls=True)
 )

@@ -75,7 +75,7 @@ class TopicResources:
         except UnicodeDecodeError:
             name = ""
         topic = f"{parent}/{name}" if parent else name
-        if not valid_name(topic) or (found[2] and int(found[2]) not in FORMATS):
+        if not name or not valid_name(topic) or (found[2] and int(found[2]) not in FORMATS):
             request.answer(codec.BAD_REQUEST, b"not a topic name, or a format that is not supported")
             return
         options = [(codec.LOCATION_PATH, each.encode()) for each in ("ps", *topic.split("/"))]

@@ -546,3 +546,36 @@ def test_exhook_that_may_not_be_loaded(tmp_path: Path, capsys: pytest.CaptureFix
     (directory / "plugins" / "emqx_exhook.conf").write_text(EXHOOK)
     assert main(["migrate", "emqx", str(directory), "--into", str(tmp_path / "into")]) == 0
     assert "if it was, set up [exhook]" in capsys.readouterr().out
+
+
+COAP = """
+coap.bind.udp.1 = 0.0.0.0:5683
+coap.bind.udp.2 = 127.0.0.1:5685
+coap.bind.dtls.1 = 0.0.0.0:5684
+coap.enable_stats = off
+coap.dtls.keyfile = {keyfile}
+coap.dtls.certfile = {certfile}
+coap.dtls.cacertfile = {certfile}
+coap.dtls.verify = verify_peer
+coap.dtls.fail_if_no_peer_cert = true
+coap.dtls.ciphers = ECDHE-ECDSA-AES256-GCM-SHA384,ECDHE-RSA-AES256-GCM-SHA384
+coap.other = 1
+"""
+
+
+def test_the_plugin_of_coap_becomes_listeners(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = etc(tmp_path, "listener.tcp.external = 127.0.0.1:1883\nallow_anonymous = true\n")
+    (directory / "plugins").mkdir(exist_ok=True)
+    certfile, keyfile = Certificates(tmp_path).issue("localhost")
+    (directory / "plugins" / "emqx_coap.conf").write_text(COAP.format(certfile=certfile, keyfile=keyfile))
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "loaded_plugins").write_text("{emqx_coap, true}.\n")
+    found, told = migrated(directory, tmp_path / "into", capsys)
+    named = {each.name: each for each in found.listeners}
+    assert [(named[name].type, named[name].bind) for name in ("coap", "coap-2", "coaps")] == [
+        ("coap", "0.0.0.0:5683"), ("coap", "127.0.0.1:5685"), ("coaps", "0.0.0.0:5684"),
+    ]  # fmt: skip
+    tls = named["coaps"].tls
+    assert tls is not None and (tls.verify, tls.keyfile, tls.cafile) == ("required", keyfile, certfile)
+    assert tls.ciphers == "ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-RSA-AES256-GCM-SHA384" and named["coap"].tls is None
+    assert "every client has statistics" in told and "coap.other 1" in told

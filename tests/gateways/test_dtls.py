@@ -1,0 +1,223 @@
+"""DTLS: the cookie before any state, certificates of both sides, and the ends of sessions, with CoAP above it."""
+
+import asyncio
+import shutil
+from typing import Any
+
+import pytest
+from OpenSSL import SSL
+
+from taipan.broker.config import ListenerTlsSettings
+from taipan.broker.gateway import kind_of
+from taipan.broker.gateways.coap import codec
+from taipan.broker.transport import dtls
+from taipan.broker.transport.tls import TlsError
+from tests.support.api import ManagedNode, managed_node
+from tests.support.certificates import Certificates
+from tests.support.patience import patience
+from tests.support.waiting import until
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(90)]
+
+PROGRAMS = ["coap-client-openssl", "coap-client-gnutls"]
+
+
+def listener_of(node: ManagedNode) -> Any:
+    [listener] = [each for each in node.server.listeners if each.type == "coaps"]
+    return listener
+
+
+def start(certificates: Certificates, **tls: Any) -> Any:
+    assert kind_of("coaps") is not None
+    certfile, keyfile = certificates.issue("localhost")
+    table = {"certfile": certfile, "keyfile": keyfile, **tls}
+    return managed_node(listeners=[{"type": "tcp"}, {"type": "coaps", "name": "secure", "tls": table}])
+
+
+class SecureClient(asyncio.DatagramProtocol):
+    """A client of DTLS by pyOpenSSL. ``loses`` has the numbers of datagrams of the node that are lost."""
+
+    def __init__(self, certificate: tuple[str, str] | None = None) -> None:
+        context = SSL.Context(SSL.DTLS_CLIENT_METHOD)
+        if certificate is not None:
+            context.use_certificate_chain_file(certificate[0])
+            context.use_privatekey_file(certificate[1])
+        self.connection = SSL.Connection(context)
+        self.connection.set_connect_state()
+        self.connection.set_ciphertext_mtu(1400)
+        self.inbox: asyncio.Queue[codec.Packet] = asyncio.Queue()
+        self.done = asyncio.Event()
+        self.failed = asyncio.Event()
+        self.raw: list[bytes] = []
+        self.sent: list[bytes] = []
+        self.loses: set[int] = set()
+        self.count = 0
+        self.transport: asyncio.DatagramTransport
+
+    @classmethod
+    async def open(cls, node: ManagedNode, certificate: tuple[str, str] | None = None) -> "SecureClient":
+        loop = asyncio.get_running_loop()
+        _, made = await loop.create_datagram_endpoint(lambda: cls(certificate), remote_addr=listener_of(node).bind)
+        return made
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+
+    def handshake(self) -> None:
+        try:
+            self.connection.do_handshake()
+            self.done.set()
+        except SSL.WantReadError:
+            pass
+        except SSL.Error:
+            self.failed.set()
+        self.flush()
+
+    def flush(self) -> None:
+        while True:
+            try:
+                data = self.connection.bio_read(65_536)
+            except SSL.WantReadError:
+                return
+            self.sent.append(data)
+            self.transport.sendto(data)
+
+    def datagram_received(self, data: bytes, addr: Any) -> None:
+        self.count += 1
+        if self.count - 1 in self.loses:
+            return
+        self.raw.append(data)
+        self.connection.bio_write(data)
+        if not self.done.is_set():
+            self.handshake()
+        try:
+            while self.done.is_set():
+                self.inbox.put_nowait(codec.decode(self.connection.recv(65_536)))
+        except SSL.WantReadError:
+            pass
+        except SSL.Error:
+            self.failed.set()
+
+    async def connect(self) -> None:
+        self.handshake()
+        async with asyncio.timeout(patience(20)):
+            await self.done.wait()
+
+    async def put(self, uri: str, payload: bytes) -> str:
+        path, _, query = uri.partition("?")
+        options = [(codec.URI_PATH, each.encode()) for each in path.split("/")]
+        options += [(codec.URI_QUERY, each.encode()) for each in query.split("&")]
+        self.connection.send(codec.encode(codec.CON, codec.PUT, len(self.sent), b"t", options, payload))
+        self.flush()
+        async with asyncio.timeout(patience(20)):
+            return codec.dotted((await self.inbox.get()).code)
+
+    def close(self) -> None:
+        self.transport.close()
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+async def test_coap_client(certificates: Certificates, program: str) -> None:
+    if shutil.which(program) is None:
+        pytest.skip(f"{program} is missing: apt install libcoap3-bin")
+    async with start(certificates) as node:
+        peer = await node.client("m")
+        await peer.subscribe("t", qos=1)
+        uri = f"coaps://127.0.0.1:{listener_of(node).port}/mqtt/t?c=dev"
+        process = await asyncio.create_subprocess_exec(program, "-m", "put", "-e", "x", uri)
+        await peer.expect_publish("t", b"x", 1)
+        async with asyncio.timeout(patience(40)):
+            await process.wait()
+        rows = {each["identifier"]: each for each in (await node.api.get(f"/nodes/{node.name}/listeners")).data}
+        assert rows["coap:dtls:secure"]["protocol"] == "coap:dtls"
+
+
+async def test_an_address_without_its_cookie_has_no_state(certificates: Certificates) -> None:
+    async with start(certificates) as node:
+        listener = listener_of(node)
+        client = await SecureClient.open(node)
+        client.transport.sendto(b"\x40\x01\x00\x01")  # CoAP without DTLS
+        client.loses = {0}
+        client.handshake()
+        await until(lambda: client.count == 1)
+        assert not listener._datagrams._handshakes._of and not listener._datagrams._peers
+        assert listener.refused == {"malformed_datagram": 1}
+        client.transport.sendto(client.sent[0])
+        await until(lambda: len(client.sent) > 1)
+        assert sum(map(len, client.raw[:1])) <= len(client.sent[0])  # the request for the cookie
+        await client.connect()
+        assert await client.put("mqtt/t?c=dev", b"x") == "2.04"
+        client.transport.sendto(client.sent[-1])  # a repeated record is not a message
+        assert await client.put("mqtt/t?c=dev", b"y") == "2.04"
+        client.close()
+
+
+async def test_lost_flights_and_another_handshake(certificates: Certificates) -> None:
+    """The node repeats its flight; a client that has restarted takes its address over with a new handshake."""
+    async with start(certificates) as node:
+        client = await SecureClient.open(node)
+        client.loses = {1}
+        await client.connect()
+        assert await client.put("mqtt/t?c=dev", b"x") == "2.04"
+        again = SecureClient()
+        again.transport = client.transport
+        client.datagram_received = again.datagram_received  # type: ignore[method-assign]
+        await again.connect()
+        assert await again.put("mqtt/t?c=dev", b"x") == "2.04"
+        client.close()
+
+
+async def test_the_end_of_a_session(certificates: Certificates) -> None:
+    async with start(certificates) as node:
+        client = await SecureClient.open(node)
+        await client.connect()
+        assert await client.put("mqtt/t?c=dev", b"x") == "2.04"
+        assert (await node.api.delete("/clients/dev")).status == 200
+        async with asyncio.timeout(patience(20)):
+            await client.failed.wait()  # its alert
+        other = await SecureClient.open(node)
+        await other.connect()
+        assert await other.put("mqtt/t?c=dev", b"x") == "2.04"
+        other.connection.shutdown()
+        other.flush()
+        await until(lambda: node.server.broker.sessions.get("dev") is None)
+        client.close()
+        other.close()
+
+
+async def test_client_certificates(certificates: Certificates) -> None:
+    tls = {"verify": "required", "cafile": certificates.ca, "peer_cert_as_username": "cn"}
+    async with start(certificates, **tls) as node:
+        without = await SecureClient.open(node)
+        without.handshake()
+        async with asyncio.timeout(patience(20)):
+            await without.failed.wait()
+        await until(lambda: listener_of(node).refused.get("tls_handshake") == 1)
+        client = await SecureClient.open(node, certificates.issue("pump-7"))
+        await client.connect()
+        assert await client.put("mqtt/t?c=dev", b"x") == "2.04"
+        [row] = (await node.api.get("/clients/dev")).data
+        assert row["username"] == "pump-7"
+        without.close()
+        client.close()
+
+
+async def test_settings_that_cannot_be(certificates: Certificates, monkeypatch: pytest.MonkeyPatch) -> None:
+    certfile, keyfile = certificates.issue("localhost")
+    files = {"certfile": certfile, "keyfile": keyfile}
+    for table, setting in (
+        ({"psk_file": "x"}, "tls.psk_file"),
+        ({**files, "crlfile": "x"}, "tls.crlfile"),
+        ({**files, "min_version": "1.3"}, "tls.min_version"),
+        ({**files, "server_names": {"x": files}}, "tls.server_names"),
+        ({**files, "ciphers": "NONE"}, "tls: DTLS"),
+    ):
+        with pytest.raises(TlsError, match=setting):
+            dtls.DtlsContext(ListenerTlsSettings(**table))
+
+    def missing(name: str) -> None:
+        raise ImportError(name)
+
+    monkeypatch.setattr(dtls.importlib, "import_module", missing)
+    with pytest.raises(TlsError, match=r"pip install .taipan-mqtt\[dtls\]"):
+        dtls.DtlsContext(ListenerTlsSettings(**files))
