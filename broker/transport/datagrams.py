@@ -10,7 +10,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from .binding import bound_sockets
-from .dtls import DtlsError, DtlsSession
+from .dtls import DtlsError, DtlsSession, is_client_hello
 from .handshakes import Handshakes
 from .layer import Layer
 
@@ -131,9 +131,11 @@ class Datagrams:
     def _receive(self, key: _Key, sock: socket.socket, data: bytes) -> None:
         dtls = self._listener.dtls
         peer = self._peers.get(key)
-        if dtls is None or (peer is not None and not self._handshakes.begins(data)):
+        if dtls is None or (peer is not None and not is_client_hello(data)):
             self._take(key, sock, data)
-        elif self._accepting:
+        # Until a new handshake is done, the session of before goes on: a ClientHello may be an old one, repeated by
+        # anyone. Of two sessions, one cannot read what belongs to the other, and ignores it.
+        if dtls is not None and self._accepting and (peer is None or self._handshakes.takes(key, data)):
             self._handshakes.take(dtls, key, sock, data)
 
     def _secured(self, key: _Key, sock: socket.socket, session: DtlsSession, found: list[bytes]) -> None:

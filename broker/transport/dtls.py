@@ -18,6 +18,8 @@ MTU: Final = 1200
 _RECORD_HEADER: Final = 13
 _HANDSHAKE: Final = 22
 _CLIENT_HELLO: Final = 1
+_RANDOM: Final = 27
+"""Where the random number of a ClientHello is: behind the headers of record and handshake, and the version."""
 _LARGEST: Final = 65_536
 _COOKIE_BYTES: Final = 20
 _NAMES: Final = {
@@ -46,6 +48,11 @@ def is_client_hello(data: bytes) -> bool:
     return len(data) > _RECORD_HEADER and data[0] == _HANDSHAKE and data[3:5] == b"\0\0" and (
         data[_RECORD_HEADER] == _CLIENT_HELLO
     )  # fmt: skip
+
+
+def client_random(data: bytes) -> bytes:
+    """Return the random number of a ClientHello, by which a repetition is known."""
+    return data[_RANDOM : _RANDOM + 32]
 
 
 class DtlsContext:

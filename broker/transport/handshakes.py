@@ -5,7 +5,7 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from .dtls import DtlsContext, DtlsError, DtlsSession, is_client_hello
+from .dtls import DtlsContext, DtlsError, DtlsSession, client_random, is_client_hello
 
 if TYPE_CHECKING:
     from .listener import Listener
@@ -18,11 +18,13 @@ _Done = Callable[[_Key, socket.socket, DtlsSession, list[bytes]], None]
 
 
 class _Handshake:
-    """``timer``: when the last flight is repeated; ``ends``: when the handshake is given up."""
+    """``random``: of its ClientHello. ``timer``: when the last flight is repeated; ``ends``: when the handshake is
+    given up."""
 
-    __slots__ = ("ends", "session", "sock", "timer")
+    __slots__ = ("ends", "random", "session", "sock", "timer")
 
-    def __init__(self, session: DtlsSession, sock: socket.socket, ends: float) -> None:
+    def __init__(self, random: bytes, session: DtlsSession, sock: socket.socket, ends: float) -> None:
+        self.random = random
         self.session = session
         self.sock = sock
         self.ends = ends
@@ -39,14 +41,14 @@ class Handshakes:
         self._done = done
         self._of: dict[_Key, _Handshake] = {}  # the oldest first
 
-    def begins(self, data: bytes) -> bool:
-        """Return whether a datagram begins a handshake."""
-        return is_client_hello(data)
+    def takes(self, key: _Key, data: bytes) -> bool:
+        """Return whether a datagram of a client with a session begins a handshake, or may continue one."""
+        return key in self._of or is_client_hello(data)
 
     def take(self, dtls: DtlsContext, key: _Key, sock: socket.socket, data: bytes) -> None:
         """Take a datagram of an address without a session, or one that begins another."""
         handshake = self._of.get(key)
-        if handshake is None:
+        if handshake is None or (is_client_hello(data) and client_random(data) != handshake.random):
             handshake = self._begun(dtls, key, sock, data)
             if handshake is None:
                 return
@@ -81,12 +83,13 @@ class Handshakes:
             self._send(sock, key, each)
         if session is None or not self._listener.admits_datagrams(key[1][:2]):
             return None
+        self._forget(key)
         if len(self._of) >= MAX_HANDSHAKES:
             self._fail(next(iter(self._of)), "newcomers", "", "too many clients are in their handshake")
         tls = self._listener.settings.tls
         assert tls is not None
         ends = asyncio.get_running_loop().time() + tls.handshake_timeout
-        made = self._of[key] = _Handshake(session, sock, ends)
+        made = self._of[key] = _Handshake(client_random(data), session, sock, ends)
         return made
 
     def _repeat_later(self, key: _Key, handshake: _Handshake) -> None:
