@@ -276,5 +276,6 @@ def kind_of(name: str) -> ListenerKind | None:
 
 
 def kind_names() -> list[str]:
-    """Return all types of listeners, including those of entry points."""
-    return list(dict.fromkeys([*LISTENER_KINDS, *names(GROUP)]))
+    """Return all types of listeners, including those of entry points, which follow the others by name."""
+    built_in = [name for name in LISTENER_KINDS if name not in GATEWAYS]
+    return [*built_in, *sorted({*GATEWAYS, *names(GROUP)})]
