@@ -295,7 +295,8 @@ def _reload(node: "Assembly", reread: Callable[[], Loaded], place: WorkerPlace |
         configuration.use(loaded)
         new = {each.key: each.value for each in configuration.settings_here("")}
         changed = [key for key in {**old, **new} if old.get(key) != new.get(key)]
-        before, after = {key: old.get(key) for key in changed}, {key: new.get(key) for key in changed}
+        # Not by key, whose words would mask the value: secrets are masked already.
+        before, after = ([{"setting": key, "value": each.get(key)} for key in changed] for each in (old, new))
         management.operations.audit.add("reload", "", "", "reload", "", before, after)
         logger.info("reloaded")
     notify("READY=1")

@@ -9,10 +9,10 @@ from typing import Final
 
 import msgspec
 
-from taipan.broker.observability.masking import is_secret
+from taipan.broker.observability.masking import MASK, is_secret
 
-from ..operations.audit import Door
 from ..operations.caller import NOBODY, Caller
+from ..operations.node_calls import NodeDoesNotAnswer
 from ..operations.operations import Operations
 from ..operations.refusal import UNKNOWN, WRONG, Refusal
 from .command import AnswerEnded, Command, CommandCall, CommandResult, UsageError, complaint, find
@@ -50,6 +50,19 @@ def is_recorded(command: Command, values: Mapping[str, str]) -> bool:
     return words not in _READING_COMMANDS and command.words[-1] not in _READING
 
 
+def _shown(name: str, text: str) -> object:
+    """Return an argument for the audit, which masks the secrets of objects: JSON is decoded, because text has none that
+    it would recognise."""
+    if name in _SECRETS or is_secret(name):
+        return MASK
+    if not text.lstrip().startswith(("{", "[")):
+        return text
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return MASK
+
+
 class ControlRequest(msgspec.Struct):
     """The words of a command of `taipan-ctl`, and whether its answer is JSON."""
 
@@ -77,11 +90,12 @@ async def _run(operations: Operations, request: ControlRequest, output: Output, 
         return USAGE
     status = DONE
     try:
-        answer = await _finish(command.run(CommandCall(operations, values, caller.name, caller.ended)), output)
-        if is_recorded(command, values):
-            door: Door = "ctl"
-            shown = {name: "******" if name in _SECRETS or is_secret(name) else text for name, text in values.items()}
-            await operations.audit.record(door, caller.name, caller.address, " ".join(command.words), "", None, shown)
+        try:
+            answer = await _finish(command.run(CommandCall(operations, values, caller.name, caller.ended)), output)
+        except NodeDoesNotAnswer:
+            await _record(operations, command, values, caller)  # the others have made the change, and this one may have
+            raise
+        await _record(operations, command, values, caller)
         await output.answer(answer, request.json)
     except AnswerEnded as ended:
         status = FAILED
@@ -107,6 +121,13 @@ async def _run(operations: Operations, request: ControlRequest, output: Output, 
             await output.line(f"error: {command.subject(values)}: {_INTERNAL}", error=True)
     logger.debug("control_command command=%s status=%s app_id=%s", " ".join(command.words), status, caller.name)
     return status
+
+
+async def _record(operations: Operations, command: Command, values: Mapping[str, str], caller: Caller) -> None:
+    """Record a command in the audit, if it changes something; return when it is on disk."""
+    if is_recorded(command, values):
+        shown = {name: _shown(name, text) for name, text in values.items()}
+        await operations.audit.record("ctl", caller.name, caller.address, " ".join(command.words), "", None, shown)
 
 
 async def _finish(outcome: object, output: Output) -> CommandResult:

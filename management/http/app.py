@@ -11,6 +11,7 @@ from aiohttp import web
 from ..operations.caller import ADMINISTRATOR, NOBODY, Caller
 from ..operations.listing import Listing, PageQuery
 from ..operations.live import LiveStream
+from ..operations.node_calls import NodeDoesNotAnswer
 from ..operations.node_listing import NodeListing
 from ..operations.operations import Operations
 from ..operations.refusal import UNKNOWN, WRONG, Forbidden, Refusal, not_found
@@ -20,7 +21,7 @@ from .envelope import Extra, answer, json_response, refused
 from .event_stream import send_events
 from .protocol import SERVER, connection_of
 from .reading import read_body, read_chunks, read_query
-from .routes import PREFIXES, Call, Endpoint, Lenient, RouteTable, UnparsedBody, split_path
+from .routes import PREFIXES, Call, Endpoint, Lenient, Raw, RouteTable, UnparsedBody, split_path
 from .session_cookie import HEADER
 
 logger = logging.getLogger(__name__)
@@ -160,13 +161,21 @@ class Application:
         if "node" in variables:
             self.operations.calls.check(variables["node"])
         call = Call(request, self.operations, variables, caller=caller)
-        recorded = method != "GET" and is_recorded(endpoint, request)
+        await self._read(endpoint, call)
+        recorded = method != "GET" and is_recorded(endpoint, call)
         before = await self._before(table, rest, call) if recorded else None
-        outcome = await self._call(endpoint, call)
+        try:
+            outcome = endpoint.handler(call)
+            if inspect.isawaitable(outcome):
+                outcome = await outcome
+        except NodeDoesNotAnswer:
+            if recorded:  # the others have made the change, and this one may have
+                await self._record(endpoint, call, before, None)
+            raise
         if isinstance(outcome, LiveStream):
             return await send_events(request, outcome, caller.ended)
         if recorded:
-            await self._record(endpoint, call, before)
+            await self._record(endpoint, call, before, outcome)
         response = await answer(request, outcome)
         if method != "GET" and caller.is_user and endpoint.path != "/auth":
             self._log_change(caller, request, response.status)
@@ -209,7 +218,10 @@ class Application:
         """Return the object that a request is about to change, as GET of the same path returns it; None: there is no
         such GET, or no object."""
         found = table.find("GET", rest) if changing.path else None
-        if found is None or (found[0].query is not None and not issubclass(found[0].query, PageQuery)):
+        # An endpoint without the envelope, such as a download, writes its own answer to the connection.
+        if found is None or isinstance(found[0].reply, Raw):
+            return None
+        if found[0].query is not None and not issubclass(found[0].query, PageQuery):
             return None
         endpoint, variables = found
         call = Call(changing.request, self.operations, variables, caller=changing.caller)
@@ -223,9 +235,14 @@ class Application:
             return None
         return None if isinstance(outcome, Listing | NodeListing | Extra | web.StreamResponse) else outcome
 
-    async def _record(self, endpoint: Endpoint, call: Call, before: object) -> None:
-        """Record a change in the audit; return when it is on disk."""
-        given = call.query if call.body is None else call.body
+    async def _record(self, endpoint: Endpoint, call: Call, before: object, outcome: object) -> None:
+        """Record a change in the audit; return when it is on disk. Of a file, which may have any secrets and any size,
+        the audit has the answer."""
+        after = call.query if call.body is None else call.body
+        if isinstance(endpoint.body, UnparsedBody):
+            if isinstance(outcome, web.StreamResponse):
+                return  # the file is refused, and nothing has changed
+            after = outcome
         await self.operations.audit.record(
             "dashboard" if call.caller.is_user else "api",
             call.caller.name,
@@ -233,10 +250,11 @@ class Application:
             f"{endpoint.method} {endpoint.path}",
             call.request.path,
             before,
-            None if isinstance(given, bytes | bytearray | list) and isinstance(endpoint.body, UnparsedBody) else given,
+            after,
         )
 
-    async def _call(self, endpoint: Endpoint, call: Call) -> object:
+    async def _read(self, endpoint: Endpoint, call: Call) -> None:
+        """Read the query and the body of a request."""
         request, caller = call.request, call.caller
         if endpoint.query is not None:
             call.query = read_query(request, endpoint.query)
@@ -253,15 +271,13 @@ class Application:
                 if isinstance(kind, Lenient):
                     kind = kind.of(self.operations.settings.error_status)
                 call.body = await read_body(request, kind, most, setting, timeout)
-        outcome = endpoint.handler(call)
-        if inspect.isawaitable(outcome):
-            outcome = await outcome
-        return outcome
 
 
-def is_recorded(endpoint: Endpoint, request: web.Request) -> bool:
-    """Return whether a request that is not GET is recorded in the audit. A test of a rule or resource is not."""
-    return endpoint.path not in _NO_CHANGES and not request.rel_url.query.get("test")
+def is_recorded(endpoint: Endpoint, call: Call) -> bool:
+    """Return whether a request that is not GET is recorded in the audit, which the endpoint decides, not a parameter
+    that it does not know. A test of a rule or resource and a dry run of an import are not."""
+    given = getattr(call.body, "test", False), getattr(getattr(call, "query", None), "dry_run", False)
+    return endpoint.path not in _NO_CHANGES and True not in given
 
 
 async def _sign(_: web.Request, response: web.StreamResponse) -> None:

@@ -4,16 +4,18 @@ An entry is written after the change and before its answer, and the answer waits
 node is killed in between, the change may exist without an entry; its caller has no answer then."""
 
 import logging
+from collections import deque
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
 
+from taipan.broker.loop.cooperative_slice import CooperativeSlice
 from taipan.broker.observability.masking import mask
 from taipan.broker.server import Server
 
 from .listing import PageQuery
-from .node_calls import NodeCalls
+from .node_calls import Gathered, NodeCalls
 from .node_listing import SortedListing
 from .refusal import wrong
 from .times import local_text
@@ -21,9 +23,11 @@ from .times import local_text
 logger = logging.getLogger(__name__)
 
 MAX_ENTRIES: Final = 10_000
-"""Maximum number of entries that a node keeps; the oldest ones are removed."""
+"""Maximum number of entries that a node keeps; ``_Ages`` chooses those that are removed."""
 _MAX_VALUE: Final = 4_096
 """Maximum size of a stored value in bytes of JSON; longer values are replaced by their size."""
+_MAX_UNMASKED: Final = 4 * _MAX_VALUE
+"""Maximum size of a value in which secrets are masked, in bytes of JSON: that of 100,000 users would hold the loop."""
 _MAX_TEXT: Final = 512
 
 Door = Literal["api", "dashboard", "ctl", "reload"]
@@ -80,6 +84,7 @@ class Audit:
         self._calls = calls
         self._table = server.tables.open("audit", AuditEntry)
         self._next = 0
+        self._ages = _Ages()
         calls.serve(self.latest_here)
 
     async def record(
@@ -105,15 +110,20 @@ class Audit:
         """Add an entry, which is on disk after the next batch."""
         table = self._table
         if not self._next:
-            self._next = 1 + max((int(key) for key, _ in table.items()), default=0)
+            for key, stored in table.items():
+                self._ages.add(key, stored)
+                self._next = max(self._next, int(key))
+            self._next += 1
         entry = AuditEntry(
             self._server.clock.wall(), door, who[:_MAX_TEXT], address, what[:_MAX_TEXT], target[:_MAX_TEXT],
             _stored(before), _stored(after),
         )  # fmt: skip
-        table.put(f"{self._next:012}", entry)
+        key = f"{self._next:012}"
+        table.put(key, entry)
+        self._ages.add(key, entry)
         self._next += 1
         while len(table) > MAX_ENTRIES:
-            table.remove(next(iter(table.items()))[0])
+            table.remove(self._ages.pop())
         logger.info("changed door=%s who=%s address=%s what=%s target=%s", door, who, address, what, target)
 
     async def listing(self, query: AuditQuery, max_rows: int) -> SortedListing[AuditRecord]:
@@ -122,17 +132,19 @@ class Audit:
         start = (max(query.page, 1) - 1) * limit
         if start + limit > MAX_ENTRIES:
             raise wrong("_page", f"the listing ends at row {MAX_ENTRIES}: use conditions")
-        found, missing = await self._calls.everywhere(self.latest_here, query, start + limit + 1)
-        rows = [row for _, latest in found for row in latest]
+        latest: Gathered[list[AuditRecord]] = await self._calls.everywhere(self.latest_here, query, start + limit + 1)
+        rows = [row for _, of_node in latest.found for row in of_node]
         rows.sort(key=lambda row: -row.time)
         page = rows[start : start + limit]
         more = len(rows) > start + limit
-        return SortedListing(page, query.page, limit, -1, more, self._calls.may_lack(missing))
+        return SortedListing(page, query.page, limit, -1, more, self._calls.may_lack(latest.missing))
 
-    def latest_here(self, query: AuditQuery, wanted: int) -> list[AuditRecord]:
+    async def latest_here(self, query: AuditQuery, wanted: int) -> list[AuditRecord]:
         """Return the latest matching changes of this node."""
         found: list[AuditRecord] = []
+        work = CooperativeSlice()
         for _, entry in reversed(list(self._table.items())):
+            await work.checkpoint()
             if _matches(entry, query):
                 found.append(self._record(entry))
                 if len(found) == wanted:
@@ -145,6 +157,36 @@ class Audit:
             round(entry.at * 1000), local_text(entry.at), door, entry.who, entry.address, entry.what, entry.target,
             _shown(entry.before), _shown(entry.after), self._calls.name,
         )  # fmt: skip
+
+
+class _Ages:
+    """Which entry is removed next: of the caller with most entries, and of the change that this caller has made most
+    often, the oldest one. So very many entries of one kind remove neither what others did nor the caller's other
+    changes."""
+
+    def __init__(self) -> None:
+        self._callers: dict[tuple[str, str], dict[str, deque[str]]] = {}
+        self._counts: dict[tuple[str, str], int] = {}
+
+    def add(self, key: str, entry: AuditEntry) -> None:
+        """Add an entry, which is the latest one."""
+        caller = (entry.door, entry.who)
+        self._callers.setdefault(caller, {}).setdefault(entry.what, deque()).append(key)
+        self._counts[caller] = self._counts.get(caller, 0) + 1
+
+    def pop(self) -> str:
+        """Forget the entry that is removed next, and return its key."""
+        counts = self._counts
+        caller = max(counts, key=counts.__getitem__)
+        changes = self._callers[caller]
+        what = max(changes, key=lambda each: len(changes[each]))
+        key = changes[what].popleft()
+        counts[caller] -= 1
+        if not changes[what]:
+            del changes[what]
+        if not changes:
+            del self._callers[caller], counts[caller]
+        return key
 
 
 def _matches(entry: AuditEntry, query: AuditQuery) -> bool:
@@ -161,7 +203,10 @@ def _stored(value: object) -> bytes:
     if value is None:
         return b""
     try:
-        text = msgspec.json.encode(mask(msgspec.to_builtins(value, enc_hook=str)))
+        plain = msgspec.json.encode(value, enc_hook=str)
+        if len(plain) > _MAX_UNMASKED:
+            return msgspec.json.encode({"bytes": len(plain)})
+        text = msgspec.json.encode(mask(msgspec.json.decode(plain)))
     except (TypeError, ValueError, RecursionError):
         return b""
     return text if len(text) <= _MAX_VALUE else msgspec.json.encode({"bytes": len(text)})

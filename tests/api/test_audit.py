@@ -1,15 +1,19 @@
 """/audit: who changed what, through each door; durable, bounded, without secrets."""
 
+import json
 from typing import Any
 
 import pytest
 
+from taipan.broker.observability.masking import mask
 from taipan.management.ctl.execution import is_recorded
 from taipan.management.ctl.index import COMMANDS
 from taipan.management.operations import audit as audit_module
 from tests.support.api import APP_ID, ManagedNode, assert_refused, managed_node
-from tests.support.ctl import done
+from tests.support.ctl import done, refused
 from tests.support.fake_cluster import fake_nodes
+
+from .test_dashboard_roles import with_users
 
 pytestmark = pytest.mark.asyncio
 
@@ -108,6 +112,78 @@ async def test_entries_outlive_the_node_and_are_bounded(monkeypatch: pytest.Monk
         assert [row["after"]["who"] for row in await changes(node, _limit=3)] == ["later", "bad-4", "bad-3"]
 
 
+async def test_many_entries_of_one_kind_remove_only_their_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setattr(audit_module, "MAX_ENTRIES", 8)
+    disk = {"durability": {"level": "disk"}, "node": {"data_dir": str(tmp_path)}}
+    async with managed_node(**disk) as node:
+        await done(node, "banned", "add", "clientid", "by-an-operator")
+        await node.api.post("/apps", {"app_id": "intruder", "name": "x"})
+        for number in range(20):
+            await node.api.post("/banned", {"who": f"bad-{number}", "as": "clientid"})
+        found = [row["what"] for row in await changes(node, _limit=8)]
+        assert found == ["POST /banned"] * 6 + ["POST /apps", "banned add"]
+    async with managed_node(**disk) as node:
+        for number in range(3):
+            await node.api.post("/banned", {"who": f"worse-{number}", "as": "clientid"})
+        rows = await changes(node, _limit=8)
+        assert [row["what"] for row in rows] == found
+        assert [row["after"]["who"] for row in rows[:4]] == ["worse-2", "worse-1", "worse-0", "bad-19"]
+
+
+async def test_a_parameter_that_the_endpoint_does_not_know_hides_no_change() -> None:
+    async with managed_node() as node:
+        assert (await node.api.post("/banned?test=true", {"who": "bad", "as": "clientid"})).code == 0
+        assert (await node.api.delete("/banned/clientid/bad?test=true&dry_run=true")).code == 0
+        assert [row["what"] for row in await changes(node)] == ["DELETE /banned/{as}/{who}", "POST /banned"]
+
+
+async def test_tests_and_dry_runs_are_not_recorded() -> None:
+    async with managed_node() as node:
+        sql = {"rawsql": 'SELECT topic FROM "t"', "ctx": {"topic": "t"}}
+        assert (await node.api.post("/rules?test=true", sql)).code == 0
+        assert (await node.api.post("/rules", {**sql, "test": True})).code == 0
+        file = (await node.api.post("/data/export")).data["filename"]
+        assert (await node.api.post("/data/import?dry_run=true", {"filename": file})).code == 0
+        assert (await node.api.post("/data/import", {"version": "4.3", "apps": [{"secret": 1}]})).code != 0
+        assert [row["what"] for row in await changes(node)] == ["POST /data/export"]
+
+
+async def test_the_deletion_of_a_file_is_answered_once_and_recorded() -> None:
+    async with managed_node() as node:
+        file = (await node.api.post("/data/export")).data["filename"]
+        reply = await node.api.delete(f"/data/file/{file}")
+        assert reply.json == {"code": 0}
+        deleted, _ = await changes(node)
+        assert (deleted["what"], deleted["before"]) == ("DELETE /data/file/{filename}", None)
+
+
+async def test_an_import_is_recorded_with_its_answer_and_without_the_file() -> None:
+    async with managed_node() as node:
+        await node.api.post("/apps", {"app_id": "exporter", "name": "x", "secret": "a long secret"})
+        exported = (await node.api.post("/data/export")).data["filename"]
+        file = (await node.api.get(f"/data/file/{exported}")).json
+        del file["apps"][0]["secret_sha256"]
+        file["apps"][0]["secret"] = "a secret of the file"
+        assert (await node.api.post("/data/import", {**file, "env": {"X": "another secret"}})).code == 0
+        row = (await changes(node))[0]
+        assert row["what"] == "POST /data/import" and row["after"]["replaced_apps"] == ["exporter"]
+        assert "secret" not in str(row)
+
+
+async def test_secrets_in_the_json_of_a_command_are_masked() -> None:
+    async with managed_node() as node:
+        config = {"url": "http://127.0.0.1:1/", "headers": {"authorization": "Bearer of-the-resource"}}
+        await done(node, "resources", "create", "web_hook", "-i", "hook", "-c", json.dumps(config))
+        params = {"$resource": "hook", "headers": {"authorization": "Bearer of-the-action"}}
+        actions = [{"name": "data_to_webserver", "params": params}]
+        await done(node, "rules", "create", 'SELECT * FROM "t"', json.dumps(actions), "-i", "r")
+        await done(node, "rules", "update", "r", "-a", json.dumps(actions))
+        updated, created, _ = rows = await changes(node)
+        assert "Bearer" not in str(rows)
+        assert created["after"]["Actions"][0]["params"]["headers"] == {"authorization": "******"}
+        assert updated["after"]["A"] == created["after"]["Actions"]
+
+
 async def test_long_values_are_cut() -> None:
     async with managed_node() as node:
         await node.api.post("/banned", {"who": "bad", "as": "clientid", "reason": "x" * 10_000})
@@ -115,12 +191,41 @@ async def test_long_values_are_cut() -> None:
         assert row["after"].keys() == {"bytes"}
 
 
-async def test_viewers_do_not_see_it_and_dashboard_users_are_named() -> None:
-    async with managed_node(dashboard={}) as node:
-        body = {"username": "olga", "password": "Secret-word-9", "role": "viewer", "tags": ""}
-        assert (await node.api.post("/users", body)).code == 0
+async def test_a_long_value_is_not_searched_for_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Masking 50,000 users would hold the loop for more than a second."""
+    sizes: list[int] = []
+    monkeypatch.setattr(audit_module, "mask", lambda value: sizes.append(len(json.dumps(value))) or mask(value))
+    async with managed_node() as node:
+        rule = {"topic": "t/" + "x" * 60, "action": "pub", "access": "allow"}
+        rules = [{"clientid": f"c-{number}", **rule} for number in range(1_000)]
+        assert (await node.api.post("/acl", rules)).code == 0
         (row,) = await changes(node)
-        assert row["after"]["password"] == "******"
+        assert row["after"]["bytes"] > 64_000 and max(sizes, default=0) < 20_000
+
+
+async def test_dashboard_users_are_named_and_viewers_do_not_see_it() -> None:
+    async with managed_node(dashboard={}, access={"hash_cost": 10}) as node:
+        dashboard = await with_users(node)
+        root, eve = await dashboard.logged_in("root"), await dashboard.logged_in("eve")
+        body = {"username": "olga", "password": "Secret-word-9", "role": "viewer", "tags": ""}
+        assert (await root.ask("POST", "/users", body)).code == 0
+        (row,) = await changes(node)
+        assert (row["door"], row["who"], row["address"]) == ("dashboard", "root", "127.0.0.1")
+        assert row["after"]["username"] == "olga" and row["after"]["password"] == "******"
+        assert (await eve.ask("GET", "/audit")).status == 403
+        assert (await root.ask("GET", "/audit")).data == [row]
+        await dashboard.close()
+
+
+async def test_a_change_that_a_node_does_not_answer_is_recorded() -> None:
+    """On the other nodes, it is done."""
+    async with fake_nodes(2) as nodes:
+        nodes.hub.silent.add("n2@host")
+        reply = await nodes[0].api.delete("/acl-cache")
+        assert "on the others it is done" in reply.json["message"]
+        assert [row["what"] for row in await changes(nodes[0])] == ["DELETE /acl-cache"]
+        assert "n2@host" in await refused(nodes[0], "acl", "cache-clean", "node", "n2@host")
+        assert [row["what"] for row in await changes(nodes[0])] == ["acl cache-clean node", "DELETE /acl-cache"]
 
 
 async def test_all_nodes() -> None:

@@ -93,11 +93,18 @@ async def test_each_value_says_where_it_was_written(tmp_path: Path) -> None:
         assert "opensesame" not in json.dumps(told) and SECRET not in json.dumps(told)
         assert "OLRjNnlt9" not in json.dumps(told)
         # After a reload these are the new ones.
-        file.write_text(file.read_text("utf-8") + '\n[log]\nlevel = "warning"\n', "utf-8")
+        text = file.read_text("utf-8").replace("[access.jwt]\n", '[access.jwt]\nacl_claim = "rights"\n')
+        file.write_text(text.replace("-opensesame-1", "-opensesame-2") + '\n[log]\nlevel = "warning"\n', "utf-8")
         node.process.send_signal(signal.SIGHUP)
         while (level := (await settings_of(api, key="log.level"))["log.level"])["value"] != "warning":
             pass
         assert level["origin"] == "file"
+        (row,) = (await api.get("/audit", door="reload")).data
+        values = {
+            each["setting"]: (old["value"], each["value"])
+            for old, each in zip(row["before"], row["after"], strict=True)
+        }
+        assert values == {"log.level": ("info", "warning"), "access.jwt.acl_claim": ("acl", "rights")}
     finally:
         await api.close()
         await node.stop()
