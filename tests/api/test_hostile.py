@@ -266,8 +266,8 @@ async def test_odd_queries(endpoint: Endpoint) -> None:
         sound = (await node.api.ask(endpoint.method, path)).status
         for query in ("?_page=abc", "?_limit=-5", "?_limit=1.5"):
             reply = await node.api.ask(endpoint.method, path + query)
-            pages = "_page" in {field.encode_name for field in msgspec.structs.fields(endpoint.query or msgspec.Struct)}
-            assert reply.status == (400 if pages else sound), (query, reply.text)
+            known = {field.encode_name for field in msgspec.structs.fields(endpoint.query or msgspec.Struct)}
+            assert reply.status == (400 if query[1:].split("=")[0] in known else sound), (query, reply.text)
         for query in ("?nosuch=1", "?" + "&" * 50, "?=", "?%FF=%FF", "?a[]=b"):
             assert (await node.api.ask(endpoint.method, path + query)).status == sound, query
 
