@@ -53,7 +53,7 @@ class EmqxPlugin:
     ``without_setting``: keys that have no setting here, and why.
     ``absent``: settings whose default differs from what EMQX does without the key. ``listed``: a setting that is a
     list of tables, with keys such as ``filters.1.key`` in EMQX. ``asks_next``: EMQX asks the next source if this one
-    does not answer."""
+    does not answer. ``used_with``: settings that EMQX uses only with some values of another one, and these."""
 
     orders: tuple[str, ...]
     plugin: str = ""
@@ -63,4 +63,5 @@ class EmqxPlugin:
     without_setting: Mapping[str, str] = field(default_factory=lambda: WITHOUT_SETTING)
     absent: Mapping[str, str | bool] = field(default_factory=dict)
     asks_next: bool = False
+    used_with: Mapping[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
     listed: str = ""

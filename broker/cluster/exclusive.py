@@ -169,6 +169,23 @@ class ClusterExclusive:
         if self._is_here(session):
             self._table.remove(topic_filter)
 
+    def contested(self, session: Session, topic_filter: str) -> None:
+        asyncio.get_running_loop().call_soon(self._decide_between, session, topic_filter)
+
+    def _decide_between(self, session: Session, topic_filter: str) -> None:
+        """End the subscription of ``session``, unless the row is that of its client: then of the other session."""
+        row = self._table.get(topic_filter)
+        there = self._exclusive.holders.get(topic_filter)
+        subscription = session.subscriptions.get(EXCLUSIVE_PREFIX + topic_filter)
+        if subscription is None or there is session:
+            return
+        if there is None or (row is not None and row.client_id == session.client_id):
+            self._exclusive.took(subscription)
+            if there is not None:
+                self._lose(there, topic_filter, self._row(session))
+        else:
+            self._lose(session, topic_filter, row or self._row(there))
+
     def _is_here(self, session: Session) -> bool:
         """Return whether a session of this node has not moved to another one, which leaves a copy for a while."""
         return self._ownership.node_of(session.client_id) is None

@@ -25,6 +25,9 @@ class ExclusiveClaims(Protocol):
     def released(self, session: Session, topic_filter: str) -> None:
         """Report that a session of this node no longer has the filter."""
 
+    def contested(self, session: Session, topic_filter: str) -> None:
+        """Report that a session has come with a filter that another session of this node has."""
+
     def holder(self, topic_filter: str) -> str:
         """Return the client ID whose session has this filter on any node; empty: there is none."""
 
@@ -63,8 +66,13 @@ class ExclusiveSubscriptions:
     def add(self, session: Session) -> None:
         """Note the exclusive subscriptions of a session that was restored, or has moved here."""
         for subscription in session.subscriptions.values():
-            if subscription.exclusive:
+            if not subscription.exclusive:
+                continue
+            there = self.holders.get(subscription.topic_filter)
+            if self.claims is None or there is None or there.client_id == session.client_id:
                 self.took(subscription)
+            else:
+                self.claims.contested(session, subscription.topic_filter)
 
     def took(self, subscription: Subscription) -> None:
         """Note that a session has this exclusive subscription now."""

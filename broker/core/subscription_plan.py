@@ -42,7 +42,7 @@ class FilterPlan:
     @property
     def exclusive(self) -> bool:
         """Whether no other client may have an exclusive subscription to the same filter."""
-        return is_exclusive(self.filter)
+        return is_exclusive(self.filter) and self.filter != self.mounted  # a mount point may begin like that, too
 
     def subscription(
         self, session: Session, client: ClientInfo, identifiers: tuple[int, ...] = (), by_operator: bool = False

@@ -77,8 +77,18 @@ def read_access(
             keys.append(ReadKey(key, "wrong", "", str(error)))
     if listed:
         table[plugin.listed] = [row for _, row in sorted(listed.items())]
+    keys = [_used(plugin, table, key) for key in keys]
     keys += _of_the_whole(source, plugin, table)
     return ReadAccess(table, keys)
+
+
+def _used(plugin: EmqxPlugin, table: dict[str, Any], key: ReadKey) -> ReadKey:
+    """Remove the setting of a key that EMQX does not use with the other ones."""
+    other, values = plugin.used_with.get(key.setting, ("", ()))
+    if not other or not table.get(key.setting) or table.get(other, values[0]) in values:
+        return key
+    del table[key.setting]
+    return ReadKey(key.key, "left_out", "", f"not used with {other} = {table[other]}")
 
 
 def _of_the_whole(source: AccessSource, plugin: EmqxPlugin, table: dict[str, Any]) -> Iterator[ReadKey]:

@@ -320,7 +320,7 @@ def validate_exhook(settings: ExhookSettings) -> Iterator[Fault]:
     if not settings.servers:
         return
     try:
-        from taipan.broker.access.exhook.client import ProviderAddress, credentials
+        from taipan.broker.access.exhook.client import ProviderAddress, address_faults
     except ImportError as error:
         yield Fault(("servers",), f"needs a package that is not installed ({error}): pip install 'taipan-mqtt[exhook]'")
         return
@@ -329,12 +329,8 @@ def validate_exhook(settings: ExhookSettings) -> Iterator[Fault]:
         if each.name in names:
             yield Fault(("servers", index, "name"), "another provider has this name")
         names.add(each.name)
-        if bool(each.certfile) != bool(each.keyfile):
-            yield Fault(("servers", index, "certfile"), "certfile and keyfile must be set together")
-        try:
-            credentials(ProviderAddress(each.url, each.cacertfile, each.certfile, each.keyfile))
-        except ValueError as error:
-            yield Fault(("servers", index, "cacertfile"), str(error))
+        for key, what in address_faults(ProviderAddress(each.url, each.cacertfile, each.certfile, each.keyfile)):
+            yield Fault(("servers", index, key), what)
 
 
 def validate_web_hook(settings: WebHookSettings) -> Iterator[Fault]:

@@ -67,6 +67,12 @@ class EmqxExhook:
         if not servers:
             self._report.left_out(path, "emqx_exhook", "no server")
             return
+        for table in servers:
+            files = [key for key in ("cacertfile", "certfile", "keyfile") if key in table]
+            if files and str(table["url"]).startswith("http:"):
+                self._report.left_out(path, f"server {table['name']}, {', '.join(files)}", "not used with http://")
+                for key in files:
+                    del table[key]
         self._events["servers"] = servers
         self._migration.tables["exhook"] = self._events
         first = {key: value for key, value in servers[0].items() if key != "name"}

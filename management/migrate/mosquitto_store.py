@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from taipan.broker.mqtt import constants as c
-from taipan.broker.mqtt.topics import parse_filter
+from taipan.broker.mqtt.topics import EXCLUSIVE_PREFIX, QUEUE_PREFIX, parse_filter
 from taipan.broker.persistence.log import batch, records
 from taipan.broker.persistence.log.sqlite_log import SqliteLog
 from taipan.broker.session.client_info import USERNAME_OWNER
@@ -19,6 +19,7 @@ from . import mosquitto_db as db
 from .report import MigrationReport
 
 _RECORDS: Final = 2000
+_OTHER_MEANING: Final = (EXCLUSIVE_PREFIX, QUEUE_PREFIX)
 _SENT: Final = (db.PUBLISH_QOS1, db.WAIT_FOR_PUBACK, db.PUBLISH_QOS2, db.WAIT_FOR_PUBREC)
 _RELEASED: Final = (db.RESEND_PUBREL, db.WAIT_FOR_PUBCOMP)
 _MAX_TOLD: Final = 20
@@ -124,6 +125,10 @@ class MosquittoRecords:
             self.counts.sessions += 1
         for each in self._db.subscriptions:
             client = self._db.clients[each.client_id]
+            if each.filter.startswith(_OTHER_MEANING):
+                why = "an ordinary filter in Mosquitto, which would be an exclusive or a shared subscription here"
+                self._left_out(each.place, f"subscription {each.filter}", why)
+                continue
             group, inner = parse_filter(each.filter)
             mountpoint = self._listener_at(client.port).mountpoint
             if mountpoint and not inner.startswith(mountpoint):

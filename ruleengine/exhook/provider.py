@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 from taipan.broker.access.exhook.client import ExhookClient, ProviderAddress, ProviderFailed
@@ -20,6 +21,8 @@ logger = logging.getLogger(__name__)
 
 ASKED_ELSEWHERE: Final = {"client.authenticate": "access.exhook.url", "client.check_acl": "access.exhook.url"}
 """Hooks whose answer decides about access, and the setting of the source that asks."""
+_LOOK_EVERY: Final = 1.0
+"""Seconds between two looks at the connections."""
 NOT_ASKED: Final = "message.publish"
 """The hook that the node has no question for: a provider cannot change or refuse a message."""
 
@@ -76,13 +79,22 @@ class Provider:
                 self._down(why)
             else:
                 self._up(hooks)
-                await self._lost.wait()
+                await self._until_lost()
             if not self._settings.auto_reconnect:
                 logger.warning("exhook_given_up provider=%s setting=exhook.auto_reconnect", self.name)
                 return
             if not self._lost.is_set():  # after a loss, at once
                 await asyncio.sleep(self._settings.auto_reconnect)
             self._lost.clear()
+
+    async def _until_lost(self) -> None:
+        """Wait until a request fails, or a connection ends while there is nothing to send: the provider may have been
+        started again, with other hooks."""
+        while not self._lost.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._lost.wait(), _LOOK_EVERY)
+            if self._settings.auto_reconnect and not self._client.connected:
+                self._lost.set()
 
     def _up(self, hooks: dict[str, list[str]]) -> None:
         self.connected = True

@@ -10,6 +10,7 @@ import pytest
 
 from taipan.broker.core.cluster import STOPPED
 from taipan.broker.mqtt.packets import Suback, Subscribe, TopicFilter
+from taipan.broker.session.subscription import Subscription
 from tests.support.cluster_nodes import ClusterNodes, cluster_nodes
 from tests.support.patience import patience
 from tests.support.peer import Peer
@@ -160,6 +161,29 @@ async def test_what_a_removed_node_had_is_free(tmp_path: Path) -> None:
         await until(stopped)
         await cluster[1].server.cluster.force_leave(gone)
         await until_subscribed(other)
+
+
+async def test_a_session_that_comes_with_what_another_client_has_loses_it() -> None:
+    """The nodes have disagreed, and the first node has not compared its sessions with the rows yet."""
+    async with nodes() as cluster:
+        first = await cluster[0].client("first", clean_start=True, **STORED)
+        second = await cluster[1].client("second")
+        await second.subscribe(FILTER)
+        await until(lambda: holders(cluster) == {"second"})
+        broker = cluster[0].server.broker
+        session = broker.sessions.get("first")
+        assert session is not None
+        broker.subscribe(session, Subscription(session, FILTER, 0, topic_filter="t"))
+        await first.disconnect()
+        first = await cluster[1].client("first", clean_start=False, **STORED)
+        await until(lambda: cluster[1].server.metrics.refusals.snapshot().get("exclusive_subscription_lost"))
+        await second.publish("t", b"x")
+        await second.expect_publish("t", b"x")
+        await first.nothing()
+        await first.subscribe(FILTER, expect=[TAKEN])
+        await second.unsubscribe(FILTER)
+        await until(lambda: holders(cluster) == {""})
+        await first.subscribe(FILTER)
 
 
 async def test_after_a_partition_the_row_decides() -> None:

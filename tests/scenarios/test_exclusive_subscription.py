@@ -121,6 +121,18 @@ async def test_the_filter_is_rewritten_and_mounted_before_it_is_compared(clients
     assert not clients.server.broker.exclusive.holders
 
 
+@tcp
+async def test_a_mount_point_that_begins_like_the_prefix_makes_nothing_exclusive(clients_of: StartClients) -> None:
+    clients = await clients_of(zone={"exclusive_subscription": True, "mountpoint": "$exclusive/"})
+    first, second, third = await clients.connect(), await clients.connect(), await clients.connect()
+    await first.subscribe("$exclusive/t", qos=1)
+    await second.subscribe("t", qos=1)
+    await third.subscribe("$exclusive/t", expect=refused(clients, TAKEN))
+    await third.publish("t", b"x", 1)
+    await first.expect_publish("t", b"x", 1)
+    await second.expect_publish("t", b"x", 1)
+
+
 async def test_a_stored_session_has_it_after_kill_9(tmp_path: Path) -> None:
     async with cluster_nodes(1, directory=tmp_path, level="disk", zone={"exclusive_subscription": True}) as cluster:
         first = await cluster[0].client("first", clean_start=True, properties={0x11: 3600})

@@ -7,8 +7,17 @@ from collections.abc import Iterator
 import pytest
 
 from taipan.ruleengine.types.builtin import ACTION_TYPES, RESOURCE_TYPES
+from tests.systems.contract import is_without
 from tests.systems.servers.mariadb import MariaDb
 from tests.systems.servers.postgresql import Postgresql
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect the cases of the contract that a system is without."""
+    without = [each for each in items if isinstance(each, pytest.Function) and is_without(each)]
+    if without:
+        config.hook.pytest_deselected(items=without)
+        items[:] = [each for each in items if each not in without]
 
 
 @pytest.fixture(scope="session")

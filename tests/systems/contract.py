@@ -18,6 +18,11 @@ from tests.support.fake_engine import FakeEngine, FakeReport, published
 from tests.support.waiting import until
 from tests.systems.servers.process import ServerProcess
 
+OPTIONAL = {
+    "test_a_bad_row_stops_no_other_row": "bad row",
+    "test_rows_wait_for_a_password_that_was_changed": "credentials",
+}
+"""The cases that a server may be without, by their tests."""
 LOAD = 3000
 CLIENTS = 5
 
@@ -36,13 +41,16 @@ class System(ABC):
     ordered = True
     """Whether the server keeps the order in which rows were written."""
     without: ClassVar[dict[str, str]] = {}
-    """Cases that this server does not have, and why."""
+    """Cases of ``OPTIONAL`` that this server does not have, and why: their tests are deselected."""
     new_password = "ünöther€ %2F@"
     login_refused = ""
     """What the status says with a wrong password."""
     bad_row: ClassVar[dict[str, Any]] = {"c": "c0", "n": "no number"}
     bad_reason = ""
     """What is said of ``bad_row``, which its table does not accept."""
+
+    def __init_subclass__(cls) -> None:
+        assert cls.without.keys() <= set(OPTIONAL.values())
 
     def __init__(self, server: ServerProcess) -> None:
         self.server = server
@@ -121,8 +129,6 @@ async def test_one_that_hangs_is_given_up_in_time(engine: FakeEngine, system: Sy
 
 @pytest.mark.asyncio
 async def test_a_bad_row_stops_no_other_row(engine: FakeEngine, system: System) -> None:
-    if "bad row" in system.without:
-        return
     made = system.run(engine, pool_size=1)
     await until(lambda: made.alive)
     report = FakeReport()
@@ -138,8 +144,6 @@ async def test_a_bad_row_stops_no_other_row(engine: FakeEngine, system: System) 
 
 @pytest.mark.asyncio
 async def test_rows_wait_for_a_password_that_was_changed(engine: FakeEngine, system: System) -> None:
-    if "credentials" in system.without:
-        return
     made = system.run(engine)
     first = system.write(engine, "action_first", 0)
     await until(lambda: first.count == 1)
@@ -154,6 +158,13 @@ async def test_rows_wait_for_a_password_that_was_changed(engine: FakeEngine, sys
     await until(lambda: waits.count == 1)
     assert first.failures == waits.failures == []
     assert {0, 1} == {n for _, n in await system.written()}
+
+
+def is_without(test: pytest.Function) -> bool:
+    """Return whether the system of a test's module is without this case."""
+    case = OPTIONAL.get(test.function.__name__)
+    systems = [each for each in vars(test.module).values() if isinstance(each, type) and issubclass(each, System)]
+    return case is not None and any(case in each.without for each in systems)
 
 
 def killed_and_restarted(server: Any, row: int) -> None:

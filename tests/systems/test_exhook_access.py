@@ -19,6 +19,7 @@ from tests.broker.access.test_sources import client, control, log_in
 from tests.support.certificates import Certificates
 from tests.support.exhook_provider import Provider, decided
 from tests.support.node import start_node
+from tests.support.patience import patience
 
 pytestmark = pytest.mark.asyncio
 
@@ -142,6 +143,22 @@ async def test_a_provider_that_starts_again_is_told_of_the_node() -> None:
             while (await allowed(access))[0] != "allow":
                 await asyncio.sleep(0.05)
         assert provider.of("OnProviderLoaded")
+
+
+async def test_a_provider_that_starts_again_with_another_hook_while_nothing_is_asked() -> None:
+    """Nothing was asked that could have failed; what the new one wants to decide is not left to the next source."""
+    async with provided(client__authenticate=[]) as provider, asked(provider) as access:
+        source: Any = access.sources["exhook"]
+        assert (await source.authorize(client(), "publish", "t")).decision == "ignore"
+        await source._reaching
+        await provider.stop()
+        provider.hooks = {"client.authenticate": [], "client.check_acl": []}
+        provider.answers["OnClientCheckAcl"] = lambda _: decided(False)
+        await provider.start()
+        async with asyncio.timeout(patience(10)):
+            while (await source.authorize(client(), "publish", "t")).decision == "ignore":
+                await asyncio.sleep(0.05)
+        assert (await source.authorize(client(), "publish", "t")) == ("deny", "", "access.exhook.url")
 
 
 async def test_one_introduction_for_many_clients() -> None:

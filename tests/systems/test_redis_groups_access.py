@@ -183,6 +183,8 @@ async def test_a_cluster_that_is_away_at_the_start(cluster: RedisClusterServers)
     [
         ({"server": "a:1,b:2"}, "several servers"),
         ({"type": "sentinel", "server": "a:1"}, "sentinel"),
+        ({"sentinel": "m"}, 'set type = "sentinel"'),
+        ({"type": "cluster", "server": "a:1,b:2", "sentinel": "m"}, 'set type = "sentinel"'),
         ({"type": "cluster", "server": "a:1,b:2", "database": 1}, "only the database 0"),
     ],
 )

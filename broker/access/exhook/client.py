@@ -1,6 +1,7 @@
 """ExhookClient: the connections to one provider, a gRPC server, and its calls."""
 
 import asyncio
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import cycle
 from typing import Any, Final, NamedTuple
@@ -31,8 +32,11 @@ class ProviderFailed(Exception):
     def __init__(self, reason: str, detail: str, away: bool) -> None:
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
-        self.detail = detail
+        self.detail = " ".join(detail.split())
         self.away = away
+
+
+_FILES: Final = ("cacertfile", "certfile", "keyfile")
 
 
 class ProviderAddress(NamedTuple):
@@ -49,7 +53,8 @@ class ExhookClient:
 
     def __init__(self, address: ProviderAddress, pool_size: int, node: str) -> None:
         """Raises ValueError for a file that cannot be used."""
-        self._target = urlsplit(address.url).netloc
+        parts = urlsplit(address.url)
+        self._target = parts.netloc if parts.port else f"{parts.netloc}:{443 if parts.scheme == 'https' else 80}"
         self._credentials = credentials(address)
         self._pool_size = pool_size
         self._node = node
@@ -74,6 +79,11 @@ class ExhookClient:
         except TimeoutError:
             raise ProviderFailed("unavailable", "not all connections are established", True) from None
         return {each.name: list(each.topics) for each in reply.hooks}
+
+    @property
+    def connected(self) -> bool:
+        """Whether all connections have stayed since ``loaded``: otherwise another provider may answer next."""
+        return all(each.get_state() is grpc.ChannelConnectivity.READY for each in self._channels)
 
     async def call(self, method: str, request: Any, timeout: float) -> Any:
         """Return the answer. Raises ProviderFailed, without waiting for a connection that cannot be established."""
@@ -112,6 +122,24 @@ def _calls_of(channel: Any) -> dict[str, Any]:
         )
         for name, method in _METHODS.items()
     }
+
+
+def address_faults(address: ProviderAddress) -> Iterator[tuple[str, str]]:
+    """Yield each key that is wrong, and why. The URL is one with a host."""
+    parts = urlsplit(address.url)
+    if "@" in parts.netloc or parts.path not in ("", "/") or parts.query or parts.fragment:
+        yield "url", "expected only http:// or https://, the host and the port"
+    if bool(address.certfile) != bool(address.keyfile):
+        yield "certfile", "certfile and keyfile are needed together"
+    if parts.scheme == "http":
+        named = [key for key in _FILES if getattr(address, key)]
+        if named:
+            yield named[0], "only used with https://: change url, or remove it"
+        return
+    try:
+        credentials(address)
+    except ValueError as error:
+        yield "cacertfile", str(error)
 
 
 def credentials(address: ProviderAddress) -> Any:

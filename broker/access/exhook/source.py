@@ -16,7 +16,7 @@ from ..remote import RemoteSource, SourceFailed
 from ..remote_status import NO_CONNECTION
 from ..source import SourceContext
 from . import messages
-from .client import ExhookClient, ProviderAddress, ProviderFailed, credentials
+from .client import ExhookClient, ProviderAddress, ProviderFailed, address_faults
 from .declaration import ExhookAccessSettings
 
 AUTHENTICATE: Final = "client.authenticate"
@@ -75,9 +75,10 @@ class ExhookSource(RemoteSource):
 
     async def _decide(self, hook: str, method: str, request: Any) -> Verdict:
         async with self._introducing:
-            if self._wanted is None:
-                await self._introduce()
-        if self._wanted is None or hook not in self._wanted:
+            wanted = self._wanted if self._client.connected else None
+            if wanted is None:
+                wanted = await self._introduce()
+        if hook not in wanted:
             return Verdict(IGNORE, "", self.setting)
         try:
             reply = await self._client.call(method, request, self._settings.timeout)
@@ -98,13 +99,15 @@ class ExhookSource(RemoteSource):
         async with self._introducing:
             await self._introduce()
 
-    async def _introduce(self) -> None:
+    async def _introduce(self) -> frozenset[str]:
+        self._wanted = None
         try:
-            self._wanted = frozenset(await self._client.loaded(self._settings.connect_timeout))
+            self._wanted = wanted = frozenset(await self._client.loaded(self._settings.connect_timeout))
         except ProviderFailed as why:
             if why.away:
                 raise SourceFailed(NO_CONNECTION, detail=why.detail[:200], away=True) from None
             raise self._failed(why) from None
+        return wanted
 
     def close_connections(self) -> Coroutine[Any, Any, None] | None:
         return self._client.close()
@@ -127,10 +130,6 @@ def _address(settings: ExhookAccessSettings) -> ProviderAddress:
 
 
 def faults(settings: ExhookAccessSettings) -> Iterator[Fault]:
-    """Yield the faults of the files."""
-    if bool(settings.certfile) != bool(settings.keyfile):
-        yield Fault(("certfile",), "certfile and keyfile are needed together")
-    try:
-        credentials(_address(settings))
-    except ValueError as error:
-        yield Fault(("cacertfile",), str(error))
+    """Yield the faults of the address and the files."""
+    for key, what in address_faults(_address(settings)):
+        yield Fault((key,), what)

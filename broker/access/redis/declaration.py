@@ -65,6 +65,7 @@ SOURCE: Final = AccessSource(
         },
         absent={"auth_cmd": "", "super_cmd": "", "acl_cmd": "", "tls_verify": False},
         asks_next=True,
+        used_with={"sentinel": ("type", ("sentinel",)), "database": ("type", ("single", "sentinel"))},
     ),
     rules={
         "server": parsed(lambda text: _addresses(text, 6379)),

@@ -34,6 +34,8 @@ def faults(settings: RedisAccessSettings) -> Iterator[Fault]:
         yield Fault(("server",), 'names several servers: set type = "sentinel" or "cluster"')
     if settings.type == "sentinel" and not settings.sentinel:
         yield Fault(("sentinel",), 'needed with type = "sentinel": the name of the master')
+    if settings.type != "sentinel" and settings.sentinel:
+        yield Fault(("sentinel",), f'not used with type = "{settings.type}": set type = "sentinel", or remove it')
     if settings.type == "cluster" and settings.database != 0:
         yield Fault(("database",), "a cluster has only the database 0")
 

@@ -527,9 +527,13 @@ exhook.server.default.socket_options.nodelay = true
 
 def test_exhook(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     directory = web_hook_conf(tmp_path, "", "{emqx_exhook, true}.\n")
-    (directory / "plugins" / "emqx_exhook.conf").write_text(EXHOOK)
+    authority = tmp_path / "ca.pem"
+    authority.touch()
+    file = f"exhook.server.default.ssl.cacertfile = {authority}\n"
+    (directory / "plugins" / "emqx_exhook.conf").write_text(EXHOOK + file)
     assert main(["migrate", "emqx", str(directory), "--into", str(tmp_path / "into")]) == 0
     told = capsys.readouterr().out
+    assert "left out: server default, cacertfile: not used with http://" in told
     found = load(str(tmp_path / "into" / "taipan.toml"), environ={})
     events, access = found.exhook, found.broker.access.exhook  # type: ignore[attr-defined]
     assert (events.request_timeout, events.auto_reconnect, events.pool_size) == (3.0, 30.0, 8)

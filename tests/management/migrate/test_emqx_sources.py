@@ -132,6 +132,18 @@ def test_redis_with_sentinels_or_as_a_cluster(
     assert "carried: auth.redis.type" in told
 
 
+def test_what_emqx_does_not_use_with_this_type_of_redis(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = "type = {}\nauth.redis.server = a:7001\nauth.redis.sentinel = m\nauth.redis.database = 3\n"
+    lines += "auth.redis.auth_cmd = HGET user:%u hash\n"
+    for number, (kind, database) in enumerate([("single", 3), ("cluster", 0)]):
+        directory = etc(tmp_path / str(number), "emqx_auth_redis", emqx_auth_redis=f"auth.redis.{lines}".format(kind))
+        found, told = migrated(directory, tmp_path / str(number), capsys)
+        access: Any = found.access
+        assert (access.redis.type, access.redis.sentinel, access.redis.database) == (kind, "", database)
+        assert f"left out: auth.redis.sentinel m: not used with type = {kind}" in told
+        assert ("left out: auth.redis.database 3" in told) == (kind == "cluster")
+
+
 @pytest.mark.parametrize(
     "plugin, line, said",
     [

@@ -400,6 +400,19 @@ def test_a_damaged_file_gives_what_is_sound(tmp_path: Path, capsys: pytest.Captu
     assert "format 5: 1 retained messages, 1 sessions with 1 subscriptions" in told
 
 
+def test_filters_that_would_be_exclusive_or_shared_here(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In Mosquitto they are for topics below ``$exclusive/`` and ``$queue/``, which all clients with them receive."""
+    made = DbWriter(6).client("c").client("d")
+    for client in ("c", "d"):
+        made.subscription(client, "$exclusive/pump", 1).subscription(client, "$queue/pump", 1)
+    (tmp_path / "mosquitto.db").write_bytes(made.subscription("c", "$share/g/pump", 1).bytes())
+    settings(tmp_path, "listener 1883\npersistence true\npersistence_location DIR/\n", capsys)
+    told = capsys.readouterr().out
+    assert "2 sessions with 1 subscriptions" in told
+    assert told.count("left out: subscription $exclusive/pump: an ordinary filter in Mosquitto") == 2
+    assert told.count("left out: subscription $queue/pump: an ordinary filter in Mosquitto") == 2
+
+
 def test_the_page_has_every_key() -> None:
     page = (ROOT / "docs" / "coming-from-mosquitto.md").read_text("utf-8")
     from taipan.management.migrate import mosquitto_bridges

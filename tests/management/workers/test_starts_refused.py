@@ -19,8 +19,12 @@ HURRIED = (
 )
 
 
-def started(directory: Path, data_dir: Path, nats: str = "") -> tuple[int, str]:
-    """The exit status, and what is printed. ``nats``: the text of a program that is found as nats-server."""
+AS_OTHERS = ("setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-all")
+
+
+def started(directory: Path, data_dir: Path, nats: str = "", denied: bool = False) -> tuple[int, str]:
+    """The exit status, and what is printed. ``nats``: the text of a program that is found as nats-server. ``denied``:
+    permissions of files apply to root, too."""
     config = directory / "taipan.toml"
     config.write_text(
         f'[node]\ndata_dir = "{data_dir}"\nworkers = 2\n'
@@ -35,6 +39,8 @@ def started(directory: Path, data_dir: Path, nats: str = "") -> tuple[int, str]:
         path = f"{program.parent}{os.pathsep}{path}"
     environment = {**os.environ, **NO_DASHBOARD, "TAIPAN__MANAGEMENT__BIND": "127.0.0.1:0", "PATH": path}
     command = [sys.executable, "-c", HURRIED, "--config", str(config)]
+    if denied and os.geteuid() == 0:
+        command = [*AS_OTHERS, *command]
     done = subprocess.run(
         command, env=environment, cwd=Path(__file__).parents[3], timeout=patience(50), text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -56,11 +62,10 @@ def test_a_data_directory_that_cannot_be_created(tmp_path: Path, below: str, err
     assert (status, reason(output)) == (1, f"taipan: cannot start: node.data_dir {file / below}: {error}")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is denied to root")
 def test_a_data_directory_that_may_not_be_used(tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     closed.mkdir(0o000)
-    status, output = started(tmp_path, closed)
+    status, output = started(tmp_path, closed, denied=True)
     assert (status, reason(output)) == (1, f"taipan: cannot start: node.data_dir {closed}: Permission denied")
 
 

@@ -182,6 +182,20 @@ async def test_a_provider_that_dies_under_load_and_starts_again() -> None:
         await until(lambda: [each.message.payload for each in provider.of("OnMessageDropped")][-1:] == [b"last"])
 
 
+async def test_a_provider_that_starts_again_with_other_hooks_while_there_are_no_events() -> None:
+    provider = Provider()
+    async with running(provider, ["client.connected"]) as (node, _):
+        await provider.stop()
+        provider.asked.clear()
+        provider.hooks = {"client.disconnected": []}
+        await provider.start()
+        await until(lambda: hooked(node) == ["client.disconnected"])
+        client = await node.client("c")
+        await client.disconnect()
+        await until(lambda: provider.of("OnClientDisconnected"))
+        assert names(provider) == ["OnClientDisconnected"]
+
+
 async def test_a_provider_that_hangs_costs_events_and_not_clients(caplog: pytest.LogCaptureFixture) -> None:
     provider = Provider()
 
@@ -263,6 +277,9 @@ async def test_without_providers_nothing_is_hooked() -> None:
     [
         ('url = "nowhere"', "expected http://"),
         ('url = "http://a:1"\ncertfile = "x.pem"', "together"),
+        ('url = "http://a:1"\ncacertfile = "x.pem"', "only used with https://"),
+        ('url = "http://ann:secret@a:1"', "the host and the port"),
+        ('url = "http://a:1/path"', "the host and the port"),
         ('url = "https://a:1"\ncacertfile = "/nothing.pem"', "/nothing.pem"),
     ],
 )
