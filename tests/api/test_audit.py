@@ -53,6 +53,20 @@ async def test_requests_that_change_nothing_are_not_recorded() -> None:
         assert [row["what"] for row in rows if row["what"] != "DELETE /banned/{as}/{who}"] == []
 
 
+async def test_deleting_a_file_does_not_send_it() -> None:
+    """GET of its path writes an answer of its own."""
+    async with managed_node() as node:
+        name = (await node.api.post("/data/export")).data["filename"]
+        reply = await node.api.delete(f"/data/file/{name}")
+        assert (reply.status, reply.json) == (200, {"code": 0})
+        row = (await changes(node))[0]
+        assert (row["what"], row["target"], row["before"]) == (
+            "DELETE /data/file/{filename}",
+            f"/api/v4/data/file/{name}",
+            None,
+        )
+
+
 async def test_conditions_and_pages() -> None:
     async with managed_node() as node:
         for number in range(5):

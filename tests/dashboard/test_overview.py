@@ -132,7 +132,7 @@ async def test_what_is_refused_is_a_sentence_with_its_reason(
         if await health.count():
             break
     await expect(health).to_contain_text("wrong username or password")
-    await expect(health).to_have_attribute("href", "#/trouble/refused")
+    await expect(health).to_have_attribute("href", "#/top/refused?reason=bad_username_or_password")
 
 
 async def test_a_node_that_leaves_and_comes_back_is_said_and_survived(
