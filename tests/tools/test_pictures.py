@@ -20,7 +20,7 @@ def test_the_pictures_are_as_the_pages_are() -> None:
 
 def test_each_page_of_the_dashboard_has_one() -> None:
     pages = set(re.findall(r'\{ name: "(\w+)"', (manifest.SOURCES / "routes.ts").read_text("utf-8")))
-    assert len(pages) == 10
+    assert len(pages) == 11
     assert set(PAGES.values()) == pages
 
 

@@ -65,6 +65,7 @@ async def _import(page: Page, node: DashboardNode) -> None:
     await expect(page.locator("tbody tr").nth(3)).to_be_visible()
 
 
+WHY: Final = "clientid=archive&topic=orders%2Ftruck-4%2Fnext"
 WHO: Final = "clientid=press-03-temperature&action=publish&topic=orders%2Ftruck-4%2Fnext"
 SQL: Final = (
     "SELECT%20payload.value%20as%20celsius%2C%20clientid%20FROM%20%22plant%2F%2B%2F%2B%2Ftemperature%22"
@@ -73,9 +74,11 @@ SQL: Final = (
 SHOTS: Final = (
     Shot("login", "overview", "/overview", "input[type=password]", logged_in=False),
     Shot("overview", "overview", "/overview", ".tile-value", _charts),
+    Shot("top-clients", "top", "/top/clients", "tbody tr"),
     Shot("clients", "clients", "/clients", "tbody tr"),
     Shot("client", "clients", "/clients/archive", ".tile-value"),
     Shot("topics-tree", "topics", "/topics/tree?prefix=plant%2Fhall-a", "tbody tr", _topics),
+    Shot("topics-why", "topics", f"/topics/why?{WHY}", "tbody tr"),
     Shot("topics-who", "topics", f"/topics/who?{WHO}", "tbody tr"),
     Shot("subscriptions", "subscriptions", "/subscriptions/groups", "tbody tr"),
     Shot("retained", "retained", "/retained?prefix=plant%2Fhall-a", "tbody tr"),
