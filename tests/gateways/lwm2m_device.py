@@ -144,10 +144,11 @@ class Device(asyncio.DatagramProtocol):
             self.repeated += 1
             if self._seen[request.mid]:
                 self.transport.sendto(self._seen[request.mid])
-            return
-        self._seen[request.mid] = b""
-        self.times.append(asyncio.get_running_loop().time())
-        self.requests.put_nowait(request)
+                return
+        else:
+            self._seen[request.mid] = b""
+            self.times.append(asyncio.get_running_loop().time())
+            self.requests.put_nowait(request)
         if not self.answers:
             return
         answer = self._answer(request)

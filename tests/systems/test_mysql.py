@@ -318,7 +318,7 @@ async def test_many_numbers_of_rows(engine: FakeEngine, mariadb: MariaDb) -> Non
 
 
 @pytest.mark.asyncio
-async def test_wrong_credentials_and_a_new_password(engine: FakeEngine, mariadb: MariaDb) -> None:
+async def test_wrong_credentials(engine: FakeEngine, mariadb: MariaDb) -> None:
     mariadb.query("create table t(n int)")
     for wrong, reason in [
         ({"password": "wrong"}, "Access denied"), ({"user": "somebody"}, "Access denied"),

@@ -147,5 +147,5 @@ def test_every_command_that_names_something_has_a_noun_for_it() -> None:
         for command in COMMANDS
         if command.required and command.subject(dict.fromkeys(command.required, "x")).startswith("command ")
     }
-    # A level, a group of figures, and what has no name yet.
-    assert about_the_command == {"log", "vm", "rules", "resources"}
+    # A level, a group of figures, a list, and what has no name yet.
+    assert about_the_command == {"log", "vm", "top", "rules", "resources"}

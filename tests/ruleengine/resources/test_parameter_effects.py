@@ -43,33 +43,35 @@ KAFKA: Final = "systems/test_kafka.py"
 RABBIT: Final = "systems/test_rabbitmq.py"
 TDENGINE: Final = "ruleengine/sinks/test_tdengine.py"
 CONSUMER: Final = "systems/test_kafka_consumer.py"
+CONTRACT: Final = "systems/contract.py"
 SET_ASIDE: Final = "ruleengine/actions/test_set_aside.py"
 
 _KEPT: Final = f"{SET_ASIDE}::test_none_is_kept_where_none_is_wanted_and_a_resource_has_limits_of_its_own"
 
 
+_HANGS: Final = f"{CONTRACT}::test_one_that_hangs_is_given_up_in_time"
+
+
 def _database(tests: str, user: str) -> dict[str, str]:
-    login = f"{tests}::test_wrong_credentials_and_rotated_ones"
+    login = f"{tests}::test_wrong_credentials"
     tls = ("ssl", "cacertfile", "keyfile", "certfile", "verify", "server_name_indication")
-    hangs = f"{tests}::test_one_that_hangs_is_given_up_in_time"
     return {
         **dict.fromkeys(("server", "database", user, "password"), login),
         "pool_size": f"{tests}::test_batch_pool_size_and_pool_size",
         "auto_reconnect": f"{tests}::test_auto_reconnect",
         **dict.fromkeys(tls, f"{tests}::test_tls"),
-        **dict.fromkeys(("connect_timeout", "request_timeout"), hangs),
+        **dict.fromkeys(("connect_timeout", "request_timeout"), _HANGS),
         **dict.fromkeys(("retry_attempts", "dead_letters"), _KEPT),
     }
 
 
 def _to_database(tests: str) -> dict[str, str]:
     workers = f"{tests}::test_batch_pool_size_and_pool_size"
-    hangs = f"{tests}::test_one_that_hangs_is_given_up_in_time"
     return {
         "sql": f"{tests}::test_the_example_of_emqx",
         **dict.fromkeys(("enable_batch", "batch_pool_size"), workers),
         **dict.fromkeys(("batch_size", "batch_time"), f"{tests}::test_the_example_of_emqx"),
-        **dict.fromkeys(("insert_mode", "sync_timeout"), hangs),
+        **dict.fromkeys(("insert_mode", "sync_timeout"), _HANGS),
         "sql_insert_null": f"{tests}::test_sql_insert_null",
         "retry_for": f"{SET_ASIDE}::test_a_row_waits_no_longer_than_its_action_wants_and_others_go_on_waiting",
     }
@@ -82,7 +84,7 @@ _OF_REDIS: Final = {
     **dict.fromkeys(
         ("ssl", "cacertfile", "keyfile", "certfile", "verify", "server_name_indication"), f"{REDIS}::test_tls"
     ),
-    **dict.fromkeys(("connect_timeout", "request_timeout"), f"{REDIS}::test_one_that_hangs_is_given_up_in_time"),
+    **dict.fromkeys(("connect_timeout", "request_timeout"), _HANGS),
     **dict.fromkeys(("retry_attempts", "dead_letters"), _KEPT),
 }
 _OF_INFLUX: Final = {
@@ -164,7 +166,7 @@ EFFECTS: Final[dict[str, dict[str, str]]] = {
     "bridge_rabbit": {
         **dict.fromkeys(("server", "username", "password", "virtual_host"), f"{RABBIT}::test_credentials"),
         "pool_size": f"{RABBIT}::test_pool_size",
-        "timeout": f"{RABBIT}::test_one_that_hangs_is_given_up_in_time",
+        "timeout": _HANGS,
         **dict.fromkeys(("heartbeat", "auto_reconnect"), f"{RABBIT}::test_auto_reconnect_and_heartbeat"),
         **dict.fromkeys(
             ("ssl", "cacertfile", "keyfile", "certfile", "verify", "server_name_indication"), f"{RABBIT}::test_tls"
@@ -193,7 +195,7 @@ EFFECTS: Final[dict[str, dict[str, str]]] = {
             ("enable_batch", "batch_size", "batch_time"),
             f"{REDIS}::test_a_batch_is_a_transaction_and_a_refused_row_concerns_no_other",
         ),
-        **dict.fromkeys(("insert_mode", "sync_timeout"), f"{REDIS}::test_one_that_hangs_is_given_up_in_time"),
+        **dict.fromkeys(("insert_mode", "sync_timeout"), _HANGS),
         "retry_for": f"{SET_ASIDE}::test_a_row_waits_no_longer_than_its_action_wants_and_others_go_on_waiting",
     },
     "backend_tdengine": {
@@ -240,9 +242,7 @@ EFFECTS: Final[dict[str, dict[str, str]]] = {
             ("ssl", "cacertfile", "keyfile", "certfile", "verify", "server_name_indication"), f"{KAFKA}::test_tls"
         ),
         **dict.fromkeys(("compression", "max_batch_bytes"), f"{KAFKA}::test_compression_and_batches_that_are_full"),
-        **dict.fromkeys(
-            ("connect_timeout", "request_timeout", "sync_timeout"), f"{KAFKA}::test_one_that_hangs_is_given_up_in_time"
-        ),
+        **dict.fromkeys(("connect_timeout", "request_timeout", "sync_timeout"), _HANGS),
         "idempotence": f"{KAFKA}::test_a_batch_whose_answer_is_lost",
         "min_metadata_refresh_interval": f"{KAFKA}::test_min_metadata_refresh_interval",
         **dict.fromkeys(("send_buffer", "tcp_keepalive"), f"{KAFKA}::test_options_of_sockets"),
@@ -261,13 +261,13 @@ EFFECTS: Final[dict[str, dict[str, str]]] = {
         **dict.fromkeys(
             ("ssl", "cacertfile", "keyfile", "certfile", "verify", "server_name_indication"), f"{KAFKA}::test_tls"
         ),
-        **dict.fromkeys(("connect_timeout", "request_timeout"), f"{KAFKA}::test_one_that_hangs_is_given_up_in_time"),
+        **dict.fromkeys(("connect_timeout", "request_timeout"), _HANGS),
         **dict.fromkeys(("send_buffer", "tcp_keepalive"), f"{KAFKA}::test_options_of_sockets"),
         "query_api_versions": f"{KAFKA}::test_a_configuration_that_cannot_be_is_refused",
     },
     "data_to_kafka": {
         **dict.fromkeys(("topic", "key", "payload_tmpl"), f"{KAFKA}::test_a_record"),
-        "type": f"{KAFKA}::test_one_that_hangs_is_given_up_in_time",
+        "type": _HANGS,
         "strategy": f"{KAFKA}::test_strategies",
         "required_acks": f"{KAFKA}::test_required_acks",
         **dict.fromkeys(
