@@ -224,8 +224,6 @@ class Application:
         if found[0].query is not None and not issubclass(found[0].query, PageQuery):
             return None
         endpoint, variables = found
-        if isinstance(endpoint.reply, Raw):  # it writes an answer of its own, such as a file
-            return None
         call = Call(changing.request, self.operations, variables, caller=changing.caller)
         if endpoint.query is not None:
             call.query = endpoint.query()
