@@ -4,7 +4,7 @@ A package adds a gateway by an entry point of the group ``taipan.gateways`` whos
 this name as its ``type`` then belongs to the gateway: a ``GatewayChannel`` for each connection translates between the
 bytes of its protocol and MQTT packets. To the broker it is a client like any other."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, runtime_checkable
 
@@ -55,6 +55,10 @@ class GatewayLink(Protocol):
     @property
     def peer(self) -> tuple[str, int]:
         """Address and port of the client, as shown by the broker."""
+
+    @property
+    def sender(self) -> Hashable:
+        """Address and port, and the session of DTLS: messages of two senders are never repetitions of each other."""
 
     @property
     def shared(self) -> object:
@@ -171,19 +175,16 @@ class EmqxGatewayPlugin:
     """A plugin of EMQX 4 for the same protocol, for ``taipan migrate emqx``: ``name``, and its settings, which begin
     with ``prefix``.
 
-    ``bind``: the setting with the address; with a dot at its end, the beginning of settings that end in a number, each
-    with the address of a listener. ``keys``: setting -> the key of a listener, or ``gateway.`` and a key of its table
-    ``gateway``; and the kind of value, number, flag, text, file, directory, seconds,
-    whole_seconds or flag_or_list. ``numbered``:
-    the beginning of settings that end in a number; they become the table ``numbered_as``. ``left_out``: setting, or
-    with a dot at its end the beginning of settings -> why it has no counterpart.
+    ``binds``: a setting with the address of a listener -> its type; with a dot at its end, the beginning of settings
+    that end in a number, each with one. ``tls``: the beginning of the settings of those with TLS.
 
-    ``binds``, in place of ``bind``: the beginning of settings that end in a number -> the type of listener that each of
-    them becomes. ``tls``: the beginning of the settings of those with TLS."""
+    ``keys``: setting -> the key of a listener, or ``gateway.`` and a key of its table ``gateway``; and the kind of
+    value, number, flag, text, file, directory, seconds, whole_seconds or flag_or_list. ``numbered``: the beginning of
+    settings that end in a number; they become the table ``numbered_as``. ``left_out``: setting, or with a dot at its
+    end the beginning of settings -> why it has no counterpart."""
 
     name: str
     prefix: str
-    bind: str = ""
     keys: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     binds: Mapping[str, str] = field(default_factory=dict)
     tls: str = ""

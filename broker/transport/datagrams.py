@@ -158,11 +158,12 @@ class Datagrams:
     def renew(self, key: _Key, sock: socket.socket, data: bytes) -> None:
         """Give a datagram to a new peer of the same address; the old one ends by itself."""
         old = self._peers.pop(key, None)
-        session = None if old is None else old.hand_over()
-        if session is None:
+        if self._listener.dtls is None:
             self._take(key, sock, data)
-        else:
-            self._created(key, sock, session).take(data)
+        elif old is not None and self._accepting and self._listener.admits_datagrams(key[1][:2]):
+            self._created(key, sock, old.hand_over()).take(data)
+        elif old is not None:
+            old.end_session()
 
     def _created(self, key: _Key, sock: socket.socket, session: DtlsSession | None = None) -> "DatagramPeer":
         if len(self._newcomers) >= MAX_NEWCOMERS:
@@ -199,7 +200,7 @@ class DatagramPeer(Layer):
 
     reads_to_the_end = True
 
-    __slots__ = ("_closing", "_datagrams", "_key", "_paused", "_protocol", "_session", "_sock", "_waiting",
+    __slots__ = ("_closing", "_datagrams", "_keeps", "_key", "_paused", "_protocol", "_session", "_sock", "_waiting",
                  "_waiting_bytes", "address", "room", "stays_newcomer")  # fmt: skip
 
     def __init__(
@@ -212,6 +213,7 @@ class DatagramPeer(Layer):
         self.address = key[1]
         self._protocol: asyncio.Protocol
         self._closing = False
+        self._keeps = False
         self._paused = False
         self._waiting: deque[bytes] | None = None
         self._waiting_bytes = 0
@@ -241,9 +243,20 @@ class DatagramPeer(Layer):
             self.take(each)
 
     def hand_over(self) -> DtlsSession | None:
-        """Return the session for the next peer of the address, and do not end it with this one."""
+        """Return the session for the next peer of the address."""
         session, self._session = self._session, None
         return session
+
+    def keep_session(self) -> None:
+        """The session does not end with this peer: ``renew`` follows."""
+        self._keeps = self._session is not None
+
+    def end_session(self) -> None:
+        """Tell the client that the session has ended."""
+        if self._session is not None:
+            for each in self._session.closing():
+                self._send(each)
+            self._session = None
 
     def take(self, data: bytes) -> None:
         """Take a datagram, or wait until the node reads from this client."""
@@ -266,12 +279,17 @@ class DatagramPeer(Layer):
     # What the layer above uses
 
     @property
+    def sender(self) -> tuple[str, int, int]:
+        """See ``gateway.GatewayLink``."""
+        return self.address[0], self.address[1], 0 if self._session is None else self._session.number
+
+    @property
     def held_bytes(self) -> int:
         return self._waiting_bytes
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Send a datagram. One that the system does not accept is lost, as others are on the way."""
-        if self._closing:
+        if self._closing or self._keeps:
             return
         if self._key[2]:
             data = self._key[2] + data
@@ -300,9 +318,8 @@ class DatagramPeer(Layer):
 
     def abort(self) -> None:
         if not self._closing:
-            if self._session is not None:
-                for each in self._session.closing():
-                    self._send(each)
+            if not self._keeps:
+                self.end_session()
             self._closing = True
             self._waiting = None
             self._waiting_bytes = 0

@@ -5,6 +5,7 @@ pyOpenSSL works on memory: datagrams in, datagrams out. It is imported when a li
 import hmac
 import importlib
 import secrets
+from itertools import count
 from typing import Any, Final
 
 from ..config import ListenerTlsSettings
@@ -26,6 +27,10 @@ _NAMES: Final = {
     "CN": "commonName", "DC": "domainComponent", "C": "countryName", "L": "localityName", "O": "organizationName",
     "OU": "organizationalUnitName", "ST": "stateOrProvinceName", "STREET": "streetAddress", "UID": "userId",
 }  # fmt: skip
+
+
+_NUMBERS: Final = count(1)
+"""Of sessions: one of an address is not that of another."""
 
 
 class DtlsError(Exception):
@@ -128,12 +133,13 @@ def _check(settings: ListenerTlsSettings) -> None:
 class DtlsSession:
     """One client: its handshake, then its encrypted datagrams."""
 
-    __slots__ = ("_connection", "_ssl", "done", "names")
+    __slots__ = ("_connection", "_ssl", "done", "names", "number")
 
     def __init__(self, ssl: Any, connection: Any) -> None:
         self._ssl = ssl
         self._connection = connection
         self.done = False
+        self.number = next(_NUMBERS)
         self.names: tuple[str | None, str | None] = (None, None)
         """Common name and subject of the client certificate."""
 

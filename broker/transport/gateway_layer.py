@@ -1,7 +1,7 @@
 """GatewayLayer: between a socket and its Connection, it translates requests of another protocol to MQTT packets."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Final, Protocol, cast
 
 from ..channel.channel import Channel
@@ -219,6 +219,8 @@ class GatewayLayer(Layer, asyncio.Protocol):
 
     def renew(self, data: bytes) -> None:
         self._renewal = data
+        if isinstance(self.below, DatagramPeer):
+            self.below.keep_session()
 
     def _hand_on_soon(self) -> None:
         if not self._taking and not self._scheduled:
@@ -331,6 +333,11 @@ class _Link:
     @property
     def peer(self) -> tuple[str, int]:
         return self._layer.peer
+
+    @property
+    def sender(self) -> Hashable:
+        below = self._layer.below
+        return below.sender if isinstance(below, DatagramPeer) else self._layer.peer
 
     @property
     def shared(self) -> object:

@@ -1,7 +1,7 @@
 """The plugin of EMQX for another protocol becomes a listener of the gateway that declares it."""
 
 from collections.abc import Callable, Iterable, Mapping
-from copy import deepcopy
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -31,93 +31,106 @@ def put_gateway(
     has reported."""
     plugin = gateway.emqx
     assert plugin is not None
-    if plugin.binds:
-        _put_several(migration, plugin, path, lines)
-        return
-    usual, whole = f"0.0.0.0:{gateway.listener.port}", SettingPlace(str(path), plugin.name)
-    table: Table = {"name": gateway.name, "type": gateway.name, "bind": usual, "gateway": {}}
-    binds: list[tuple[str, SettingPlace]] = []
+    found = _Found(migration, plugin, value_of)
     for line in lines:
-        _take(migration, plugin, table, binds, line, value_of)
-    for number, (bind, source) in enumerate(binds or [(usual, whole)], 1):
-        each = table if number == 1 else deepcopy(table) | {"name": f"{gateway.name}-{number}"}
-        migration.note(each, whole)
-        if binds:
-            migration.put(each, "bind", bind, source)
-        migration.listeners.append(each)
-
-
-def _put_several(migration: Migration, plugin: EmqxGatewayPlugin, path: Path, lines: Iterable[Directive]) -> None:
-    """Add a listener for each address that the plugin has, those with TLS with its certificates."""
-    tables: list[Table] = []
-    tls: Table = {}
-    verify: dict[str, str] = {}
-    for line in lines:
-        what, source = f"{line.key} {line.value}", SettingPlace(line.place, f"{line.key} {line.value}")
-        key = line.key.removeprefix(plugin.prefix)
-        kind = next((kind for beginning, kind in plugin.binds.items() if key.startswith(beginning)), "")
-        inner = key.removeprefix(plugin.tls)
-        if kind:
-            host, _, port = line.value.rpartition(":")
-            name = kind if all(each["type"] != kind for each in tables) else f"{kind}-{key.rpartition('.')[2]}"
-            table: Table = {"name": name, "type": kind, "bind": f"{host or '0.0.0.0'}:{port}"}
-            migration.note(table, source)
-            tables.append(table)
-            migration.report.carried(line.place, what, f"listeners, {kind}, {table['bind']}")
-        elif inner != key and inner in _TLS:
-            value = ":".join(line.value.replace(" ", "").split(",")) if inner == "ciphers" else line.value
-            migration.put(tls, _TLS[inner], value, source)
-            migration.report.carried(line.place, what, f"listeners.tls.{_TLS[inner]}")
-        elif inner != key and inner in ("verify", "fail_if_no_peer_cert"):
-            verify[inner] = line.value
-            migration.report.carried(line.place, what, "listeners.tls.verify")
-        else:
-            migration.report.left_out(line.place, what, plugin.left_out.get(key, "no counterpart"))
-    if verify.get("verify") == "verify_peer":
-        tls["verify"] = "required" if verify.get("fail_if_no_peer_cert") == "true" else "optional"
-    for table in tables:
-        if LISTENER_KINDS[str(table["type"])].tls:
-            table["tls"] = dict(tls)
-        migration.note(table, SettingPlace(str(path), plugin.name))
-        migration.listeners.append(table)
+        found.take(line)
+    whole = SettingPlace(str(path), plugin.name)
+    usual = _Bind(gateway.name, "", f"0.0.0.0:{gateway.listener.port}", whole)
+    for bind in found.binds or [usual]:
+        found.add(bind, whole)
 
 
 _TLS: Final = {"keyfile": "keyfile", "certfile": "certfile", "cacertfile": "cafile", "ciphers": "ciphers"}
 
 
-def _take(
-    migration: Migration, plugin: EmqxGatewayPlugin, table: Table, binds: list[tuple[str, SettingPlace]],
-    line: Directive, value_of: Callable[[Directive, str], object],
-) -> None:  # fmt: skip
-    what, source = f"{line.key} {line.value}", SettingPlace(line.place, f"{line.key} {line.value}")
-    key = line.key.removeprefix(plugin.prefix)
-    number = key.removeprefix(plugin.numbered) if plugin.numbered else key
-    why = _of_prefix(plugin.left_out, key)
-    if why is not None:
-        migration.report.left_out(line.place, what, why)
-    elif number != key and number == "0":
-        migration.report.left_out(line.place, what, "0 is reserved")
-    elif number != key:
-        migration.put(_inner(table, f"gateway.{plugin.numbered_as}"), number, line.value, source)
-        migration.report.carried(line.place, what, f"listeners.gateway.{plugin.numbered_as}")
-    elif key == plugin.bind or (plugin.bind.endswith(".") and key.startswith(plugin.bind)):
-        host, _, port = line.value.rpartition(":")
-        bind = f"{host or '0.0.0.0'}:{port}"
-        binds.append((bind, source))
-        migration.report.carried(line.place, what, f"listeners, {table['type']}, {bind}")
-    elif key not in plugin.keys:
-        migration.report.left_out(line.place, what, "no counterpart")
-    else:
-        name, kind = plugin.keys[key]
-        value = value_of(line, kind)
-        if value is not None:
-            place, _, inner = name.rpartition(".")
-            migration.put(_inner(table, place), inner, value, source)
-            migration.report.carried(line.place, what, f"listeners.{name}")
+@dataclass(frozen=True, slots=True)
+class _Bind:
+    """``number``: with which its setting ends, if there can be several."""
+
+    kind: str
+    number: str
+    address: str
+    source: SettingPlace
+
+
+class _Found:
+    """What the lines of a plugin say: ``binds``, and what all listeners have in common."""
+
+    def __init__(
+        self, migration: Migration, plugin: EmqxGatewayPlugin, value_of: Callable[[Directive, str], object]
+    ) -> None:
+        self._migration = migration
+        self._plugin = plugin
+        self._value_of = value_of
+        self._common: list[tuple[str, str, object, SettingPlace]] = []  # the table, the key, and its value
+        self._tls: list[tuple[str, object, SettingPlace]] = []
+        self._verify: dict[str, str] = {}
+        self._names: set[str] = set()
+        self.binds: list[_Bind] = []
+
+    def add(self, bind: _Bind, whole: SettingPlace) -> None:
+        """Add the listener of an address."""
+        migration = self._migration
+        name = f"{bind.kind}-{bind.number}" if bind.kind in self._names else bind.kind
+        self._names.add(name)
+        table: Table = {"name": name, "type": bind.kind}
+        migration.note(table, whole)
+        migration.put(table, "bind", bind.address, bind.source)
+        for place, key, value, source in self._common:
+            migration.put(_inner(table, place), key, value, source)
+        if LISTENER_KINDS[bind.kind].tls:
+            tls: Table = {}
+            table["tls"] = tls
+            for key, value, source in self._tls:
+                migration.put(tls, key, value, source)
+            if self._verify.get("verify") == "verify_peer":
+                tls["verify"] = "required" if self._verify.get("fail_if_no_peer_cert") == "true" else "optional"
+        migration.listeners.append(table)
+
+    def take(self, line: Directive) -> None:
+        """Take a line, and report what becomes of it."""
+        plugin, report = self._plugin, self._migration.report
+        what, source = f"{line.key} {line.value}", SettingPlace(line.place, f"{line.key} {line.value}")
+        key = line.key.removeprefix(plugin.prefix)
+        number = key.removeprefix(plugin.numbered) if plugin.numbered else key
+        why = _of_prefix(plugin.left_out, key)
+        kind = _of_prefix(plugin.binds, key)
+        if why is not None:
+            report.left_out(line.place, what, why)
+        elif number != key and number == "0":
+            report.left_out(line.place, what, "0 is reserved")
+        elif number != key:
+            self._common.append((f"gateway.{plugin.numbered_as}", number, line.value, source))
+            report.carried(line.place, what, f"listeners.gateway.{plugin.numbered_as}")
+        elif kind is not None:
+            host, _, port = line.value.rpartition(":")
+            bind = _Bind(kind, key.rpartition(".")[2], f"{host or '0.0.0.0'}:{port}", source)
+            self.binds.append(bind)
+            report.carried(line.place, what, f"listeners, {kind}, {bind.address}")
+        elif plugin.tls and key.startswith(plugin.tls) and self._takes_tls(key.removeprefix(plugin.tls), line, source):
+            report.carried(line.place, what, "listeners.tls")
+        elif key not in plugin.keys:
+            report.left_out(line.place, what, "no counterpart")
+        else:
+            name, form = plugin.keys[key]
+            value = self._value_of(line, form)
+            if value is not None:
+                place, _, inner = name.rpartition(".")
+                self._common.append((place, inner, value, source))
+                report.carried(line.place, what, f"listeners.{name}")
+
+    def _takes_tls(self, key: str, line: Directive, source: SettingPlace) -> bool:
+        """Take a setting of TLS. Return whether it has a counterpart."""
+        if key in ("verify", "fail_if_no_peer_cert"):
+            self._verify[key] = line.value
+        elif key in _TLS:
+            value = ":".join(line.value.replace(" ", "").split(",")) if key == "ciphers" else line.value
+            self._tls.append((_TLS[key], value, source))
+        return key in _TLS or key in self._verify
 
 
 def _of_prefix(reasons: Mapping[str, str], key: str) -> str | None:
-    """Return the reason for a key, or for the beginning of keys, with a dot at its end."""
+    """Return what a key has, or the beginning of keys, with a dot at its end."""
     found = (why for name, why in reasons.items() if key == name or (name.endswith(".") and key.startswith(name)))
     return next(found, None)
 

@@ -59,7 +59,7 @@ class Side:
         self.network = network
         self.name = name
         self.shared = Exchanges()
-        self.peer = name, 5683
+        self.peer = self.sender = name, 5683
         self.room = room
         self.other: Side | None = None
         self.dropped: list[str] = []

@@ -329,3 +329,51 @@ async def test_qos_0_only(device: Open) -> None:
 async def test_settings_that_cannot_be(table: dict[str, object], told: str) -> None:
     with pytest.raises(GatewayLoadError, match=told):
         GATEWAY.settings_from(table)
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+async def test_messages_of_a_subscription_of_the_operator_are_acknowledged(device: Open, qos: int) -> None:
+    async with start() as node:
+        client, peer = await device(node), await node.client("m")
+        await client.observe("mqtt/t?c=dev1")
+        reply = await node.api.post("/mqtt/subscribe", {"clientid": "dev1", "topic": "own/#", "qos": qos})
+        assert (reply.status, reply.code) == (200, 0)
+        session = node.server.broker.sessions.get("dev1")
+        await until(lambda: len(session.subscriptions) == 2)
+        for number in range(3):
+            await peer.publish(f"own/{number}", b"x", qos=qos)
+        assert await client.code(GET, "ps/nothing?c=dev1") == "4.04"  # it waits for all that the session has
+        assert not session.inflight
+
+
+async def test_a_token_has_one_observation(device: Open) -> None:
+    async with start() as node:
+        client, peer = await device(node), await node.client("m")
+        await client.observe("mqtt/a?c=dev1", token=b"o")
+        await client.observe("mqtt/b?c=dev1", token=b"o")
+        session = node.server.broker.sessions.get("dev1")
+        await until(lambda: list(session.subscriptions) == ["b"])
+        await peer.publish("a", b"1")
+        await peer.publish("b", b"2")
+        assert await client.state() == b"2"
+
+
+async def test_an_observation_that_is_refused_is_none(device: Open) -> None:
+    async with start() as node:
+        client = await device(node)
+        assert await client.put("ps/t?c=dev1", b"x") == "2.01"
+        assert await client.code(GET, "ps/t?c=dev1", observe=0, accept=codec.JSON) == "4.06"
+        await until(lambda: not node.server.broker.sessions.get("dev1").subscriptions)
+
+
+async def test_many_values_are_deleted_where_qos_0_is_the_maximum(device: Open) -> None:
+    """Each answer comes at once: that must not lead from each value into the next one."""
+    async with start(zone={"max_qos": 0}) as node:
+        client = await device(node)
+        peer = await node.client("m")
+        for number in range(500):
+            await peer.publish(f"all/{number}", b"x", retain=True)
+        await until(lambda: len(node.server.broker.retained) == 500)
+        assert await client.code(DELETE, "ps/all?c=d") == "2.02"
+        await until(lambda: len(node.server.broker.retained) == 0)
+        assert listener_of(node).gateway_faults == 0

@@ -10,7 +10,7 @@ from taipan.broker.gateways.coap.codec import ACK, CON, CONTENT, GET, NON, POST,
 from taipan.broker.gateways.coap.exchange import CoapAnswer, CoapRequest, QueueFull
 from taipan.broker.gateways.coap.observe import Observation, Observations
 from taipan.broker.gateways.coap.sending import MAX_WRONG
-from taipan.broker.gateways.coap.shared import CoapExchange, Exchanges
+from taipan.broker.gateways.coap.shared import EXCHANGE_BYTES, CoapExchange, Exchanges
 from tests.gateways.coap_net import Network, Side, pair
 
 BAD = {"loss": 20, "repeat": 20, "late": 20}
@@ -123,6 +123,83 @@ def test_requests_are_remembered_within_limits() -> None:
     for each in found:
         table.forget(each)
     assert len(table) == 2
+
+
+def test_answers_are_remembered_within_limits() -> None:
+    """Of large answers, fewer are kept: a client that fetches them cannot fill the memory."""
+    device, node = pair(Network(), max_exchanges=100, max_exchanges_per_address=10)
+    node.answer = lambda request: request.answer(CONTENT, b"x" * 1000)
+    for mid in range(10):
+        raw(device, CON, GET, mid)
+    assert len(node.shared) == 3 and node.shared.answer_bytes <= 10 * EXCHANGE_BYTES
+    assert raw(device, CON, GET, 9) and len(node.served) == 10
+    table = Exchanges()
+    found = [CoapExchange(("h", port), 0, 1, 100.0) for port in range(5)]
+    for each in found:
+        table.add(each, 1.0, 5, 5)
+    assert [table.keep(each, b"x" * EXCHANGE_BYTES * 2, 5, 5) for each in found] == [False, False, True, True, True]
+    assert len(table) == 2 and table.answer_bytes == 4 * EXCHANGE_BYTES
+    for each in found:
+        table.forget(each)
+    assert table.answer_bytes == 0
+
+
+def test_answers_in_blocks_are_counted() -> None:
+    device, node = pair(Network(), max_bodies_bytes=4096)
+    node.answer = lambda request: request.answer(CONTENT, b"z" * 3000)
+    found = [ask(device) for _ in range(2)]
+    device.network.run(0.03)
+    assert device.shared.body_bytes > 0
+    device.network.run(10)
+    assert [answer is not None and len(answer.payload) for [answer] in found] == [3000, 3000]
+    assert device.shared.body_bytes == 0
+    device.shared.body_bytes = 4000  # of other clients
+    found = [ask(device)]
+    device.network.run(10)
+    assert found == [[None]] and "bodies_full" in device.dropped and device.shared.body_bytes == 4000
+    ask(device)
+    device.endpoint.end()
+    assert device.shared.body_bytes == 4000
+
+
+def test_a_newer_notification_while_an_older_one_is_fetched() -> None:
+    network = Network()
+    device, node = pair(network)
+    heard: list[bytes] = []
+    state = b"a" * 2500
+    node.answer = lambda request: request.answer(CONTENT, state, options=[(codec.OBSERVE, b"\1")])
+    device.endpoint.request(
+        GET, path=("a",), observe=0, answered=lambda answer: None, notified=lambda answer: heard.append(answer.payload)
+    )
+    network.run(5)
+    [request] = node.served
+    for number, letter in enumerate((b"b", b"c"), 2):
+        state = letter * 2500
+        options = [(codec.OBSERVE, codec.uint_bytes(number))]
+        code, options, part = node.endpoint.in_blocks(request.resource, options, state)
+        device.receive(codec.encode(NON, code, 5000 + number, request.token, options, part))
+    network.run(5)
+    assert heard == [state] and not device.dropped
+
+
+def test_a_notification_that_cannot_be_fetched_does_not_end_the_observation() -> None:
+    network = Network()
+    device, node = pair(network, max_body_bytes=2000)
+    heard: list[bytes] = []
+    node.answer = lambda request: request.answer(CONTENT, b"1", options=[(codec.OBSERVE, b"\1")])
+    device.endpoint.request(
+        GET, path=("a",), observe=0, answered=lambda answer: None, notified=lambda answer: heard.append(answer.payload)
+    )
+    network.run(5)
+    token = node.served[0].token
+    options = [(codec.OBSERVE, b"\2"), (codec.BLOCK2, codec.uint_bytes(8 | 6)), (codec.ETAG, b"e")]
+    node.answer = lambda request: None
+    device.receive(codec.encode(NON, CONTENT, 5001, token, options, b"x" * 1024))
+    network.run(100)  # the next block does not come
+    device.receive(codec.encode(NON, CONTENT, 5002, token, [(codec.OBSERVE, b"\3"), *options[1:]], b"x" * 10))
+    network.run(5)
+    device.receive(codec.encode(NON, CONTENT, 5003, token, [(codec.OBSERVE, b"\4")], b"4"))
+    assert heard == [b"4"] and "transfer_failed" in device.dropped and device.shared.body_bytes == 0
 
 
 def test_messages_that_are_rejected_or_ignored() -> None:

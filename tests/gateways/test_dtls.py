@@ -23,15 +23,15 @@ PROGRAMS = ["coap-client-openssl", "coap-client-gnutls"]
 
 
 def listener_of(node: ManagedNode) -> Any:
-    [listener] = [each for each in node.server.listeners if each.type == "coaps"]
+    [listener] = [each for each in node.server.listeners if each.name == "secure"]
     return listener
 
 
-def start(certificates: Certificates, **tls: Any) -> Any:
-    assert kind_of("coaps") is not None
+def start(certificates: Certificates, kind: str = "coaps", **tls: Any) -> Any:
+    assert kind_of(kind) is not None
     certfile, keyfile = certificates.issue("localhost")
     table = {"certfile": certfile, "keyfile": keyfile, **tls}
-    return managed_node(listeners=[{"type": "tcp"}, {"type": "coaps", "name": "secure", "tls": table}])
+    return managed_node(listeners=[{"type": "tcp"}, {"type": kind, "name": "secure", "tls": table}])
 
 
 class SecureClient(asyncio.DatagramProtocol):
@@ -103,14 +103,17 @@ class SecureClient(asyncio.DatagramProtocol):
         async with asyncio.timeout(patience(20)):
             await self.done.wait()
 
-    async def put(self, uri: str, payload: bytes) -> str:
+    async def put(self, uri: str, payload: bytes, mid: int = -1) -> str:
+        await self.send(uri, payload, mid)
+        async with asyncio.timeout(patience(20)):
+            return codec.dotted((await self.inbox.get()).code)
+
+    async def send(self, uri: str, payload: bytes, mid: int = -1, code: int = codec.PUT) -> None:
         path, _, query = uri.partition("?")
         options = [(codec.URI_PATH, each.encode()) for each in path.split("/")]
         options += [(codec.URI_QUERY, each.encode()) for each in query.split("&")]
-        self.connection.send(codec.encode(codec.CON, codec.PUT, len(self.sent), b"t", options, payload))
+        self.connection.send(codec.encode(codec.CON, code, len(self.sent) if mid < 0 else mid, b"t", options, payload))
         self.flush()
-        async with asyncio.timeout(patience(20)):
-            return codec.dotted((await self.inbox.get()).code)
 
     def close(self) -> None:
         self.transport.close()
@@ -223,3 +226,63 @@ async def test_settings_that_cannot_be(certificates: Certificates, monkeypatch: 
     monkeypatch.setattr(dtls.importlib, "import_module", missing)
     with pytest.raises(TlsError, match=r"pip install .taipan-mqtt\[dtls\]"):
         dtls.DtlsContext(ListenerTlsSettings(**files))
+
+
+async def test_another_client_in_a_session(certificates: Certificates) -> None:
+    async with start(certificates) as node:
+        client = await SecureClient.open(node)
+        await client.connect()
+        assert await client.put("mqtt/t?c=dev", b"x") == "2.04"
+        assert await client.put("mqtt/t?c=other", b"x") == "2.04"
+        assert node.server.broker.sessions.get("dev") is None
+        assert not client.failed.is_set()
+        await listener_of(node).stop()  # known clients go on, others are not accepted
+        assert await client.put("mqtt/t?c=other", b"y") == "2.04"
+        await client.send("mqtt/t?c=third", b"x")
+        async with asyncio.timeout(patience(20)):
+            await client.failed.wait()
+        assert node.server.broker.sessions.get("third") is None
+        client.close()
+
+
+async def test_a_request_of_another_session_is_no_repetition(certificates: Certificates) -> None:
+    """A device that restarts counts its messages from the beginning again (RFC 7252, section 9.1)."""
+    async with start(certificates) as node:
+        peer = await node.client("m")
+        await peer.subscribe("t", qos=1)
+        client = await SecureClient.open(node)
+        await client.connect()
+        assert await client.put("mqtt/t?c=dev", b"x", mid=1) == "2.04"
+        again = SecureClient()
+        again.transport = client.transport
+        client.datagram_received = again.datagram_received  # type: ignore[method-assign]
+        await again.connect()
+        assert await again.put("mqtt/t?c=dev", b"x", mid=1) == "2.04"
+        for _ in range(2):
+            await peer.expect_publish("t", b"x", 1)
+        client.close()
+
+
+async def test_lwm2m(certificates: Certificates) -> None:
+    """A device registers and answers a command; its certificate is its username."""
+    tls = {"verify": "required", "cafile": certificates.ca, "peer_cert_as_username": "cn"}
+    async with start(certificates, "lwm2ms", **tls) as node:
+        peer = await node.client("m")
+        await peer.subscribe("lwm2m/pump-7/up/#", qos=0)
+        device = await SecureClient.open(node, certificates.issue("pump-7"))
+        await device.connect()
+        await device.send("rd?ep=pump-7&lt=300&lwm2m=1.0", b"</3/0>", code=codec.POST)
+        async with asyncio.timeout(patience(20)):
+            assert (await device.inbox.get()).code == codec.CREATED
+            await peer.expect_publish("lwm2m/pump-7/up/resp")
+            await peer.publish("lwm2m/pump-7/dn/1", b'{"reqID":1,"msgType":"read","data":{"path":"/3/0/9"}}')
+            asked = await device.inbox.get()
+            assert [value for number, value in asked.options if number == codec.URI_PATH] == [b"3", b"0", b"9"]
+            device.connection.send(codec.encode(codec.ACK, codec.CONTENT, asked.mid, asked.token, payload=b"87"))
+            device.flush()
+            assert b'"value":87' in (await peer.expect_publish("lwm2m/pump-7/up/resp")).payload
+        [row] = (await node.api.get("/clients/pump-7")).data
+        assert (row["username"], row["proto_name"]) == ("pump-7", "LwM2M")
+        [known] = (await node.api.get("/lwm2m_channels")).data
+        assert known["imei"] == "pump-7"
+        device.close()

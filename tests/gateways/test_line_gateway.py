@@ -382,7 +382,7 @@ def test_configurations(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixt
         assert bool(status) == bool(said.err), said
         return re.sub(r".*taipan\.toml:\d+: ", "", said.err.strip())
 
-    known = '"tcp", "ssl", "ws", "wss", "unix", "coap", "coaps", "lwm2m", "mqttsn"'
+    known = '"tcp", "ssl", "ws", "wss", "unix", "coap", "coaps", "lwm2m", "lwm2ms", "mqttsn"'
     assert check("") == f'listeners.0.type: expected one of {known}, got "line"'
     install(folder)
     assert check("") == ""

@@ -310,6 +310,7 @@ def test_an_update() -> None:
         ((), b"", 0x80, "ep is missing"), (("ep=", "lwm2m=1"), b"", 0x80, "ep is missing"),
         (("ep=a+b", "lwm2m=1"), b"", 0x80, "one of / "), (("ep=#", "lwm2m=1"), b"", 0x80, "one of / "),
         (("ep=a/b", "lwm2m=1"), b"", 0x80, "one of / "), (("ep=a\x01", "lwm2m=1"), b"", 0x80, "control"),
+        (("ep=$share", "lwm2m=1"), b"", 0x80, "begins with"),
         (("ep=" + "a" * 256, "lwm2m=1"), b"", 0x80, "255 bytes"), (("ep=a",), b"", 0x8C, "lwm2m is missing"),
         (("ep=a", "lwm2m=2"), b"", 0x8C, "not 1"), (("ep=a", "lwm2m=1.x"), b"", 0x8C, "not 1"),
         (("ep=a", "lwm2m=1", "lt=0"), b"", 0x80, "lifetime_min"),

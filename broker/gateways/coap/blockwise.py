@@ -119,6 +119,11 @@ class Transfer:
         self._next = 0
         self._etag: bytes | None = None
 
+    @property
+    def collected(self) -> int:
+        """Bytes of the answer that have come, of one that is not whole."""
+        return 0 if self._collected is None else len(self._collected)
+
     def message(self) -> tuple[Options, bytes]:
         """Return the options and the payload of the next message."""
         if self._collected is not None:

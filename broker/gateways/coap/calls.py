@@ -11,6 +11,7 @@ from .blockwise import Transfer, TransferFailed, exponent_of
 from .codec import ACK, CON, RST, Options, Packet
 from .sending import Confirmable, ConfirmableSender
 from .settings import Transmission
+from .shared import Exchanges
 
 TOKEN_BYTES: Final = 4
 REPEATED_ANSWERS: Final = 8
@@ -47,16 +48,21 @@ class CoapAnswer:
 
 
 class CoapCall:
-    """A request of the node that is not answered, or observes. ``due``: when an acknowledged one is given up."""
+    """A request of the node that is not answered, or observes. ``due``: when an acknowledged one is given up;
+    ``latest``: the token of its last message; ``charged``: the bytes of the answer so far, as ``Exchanges`` has them.
+    """
 
-    __slots__ = ("acknowledged", "answered", "due", "notified", "seen_at", "sequence", "token", "transfer")
+    __slots__ = (
+        "acknowledged", "answered", "charged", "due", "latest", "notified", "seen_at", "sequence", "token", "transfer",
+    )  # fmt: skip
 
     def __init__(
         self, token: bytes, transfer: Transfer, answered: Callable[[CoapAnswer | None], None] | None,
         notified: Callable[[CoapAnswer], None] | None, acknowledged: Callable[[], None] | None,
     ) -> None:  # fmt: skip
         self.acknowledged = acknowledged
-        self.token = token
+        self.token = self.latest = token
+        self.charged = 0
         self.transfer = transfer
         self.answered = answered
         self.notified = notified
@@ -76,11 +82,13 @@ class CoapCall:
 class CoapCalls:
     """The requests of the node to one address, by token. ``wake``: ``dues`` have changed."""
 
-    __slots__ = ("_calls", "_link", "_seen", "_sender", "_settings", "_wake")
+    __slots__ = ("_calls", "_exchanges", "_link", "_seen", "_sender", "_settings", "_wake")
 
     def __init__(
-        self, link: GatewayLink, settings: Transmission, sender: ConfirmableSender, wake: Callable[[], None]
-    ) -> None:
+        self, link: GatewayLink, settings: Transmission, sender: ConfirmableSender, wake: Callable[[], None],
+        exchanges: Exchanges,
+    ) -> None:  # fmt: skip
+        self._exchanges = exchanges
         self._link = link
         self._settings = settings
         self._sender = sender
@@ -103,6 +111,7 @@ class CoapCalls:
         calls = dict.fromkeys((self._calls or {}).values())
         self._calls = None
         for call in calls:
+            self._charge(call, 0)
             if call.answered is not None:
                 call.answered(None)
 
@@ -139,6 +148,7 @@ class CoapCalls:
         """Take no answers or notifications to a request any more; the next one is answered with RST."""
         for key, call in list((self._calls or {}).items()):
             if call.token == token:
+                self._charge(call, 0)
                 self._forget_token(key)
 
     def _forget_token(self, token: bytes) -> None:
@@ -203,10 +213,17 @@ class CoapCalls:
                 return
         elif sequence is not None:
             call.is_fresh(codec.uint(sequence), self._link.now())
+        if packet.token not in (call.token, call.latest):
+            self._forget_token(packet.token)  # a block of a state that a newer notification has replaced
+            return
         try:
             payload = call.transfer.answered(packet)
         except TransferFailed as error:
             self._link.drop("transfer_failed", str(error), "max_body_bytes")
+            self._finish(packet.token, None)
+            return
+        if not self._charge(call, call.transfer.collected):
+            self._link.drop("bodies_full", "an answer that is transferred in blocks", "max_bodies_bytes")
             self._finish(packet.token, None)
             return
         if payload is not None:
@@ -214,11 +231,17 @@ class CoapCalls:
             return
         if packet.token != call.token:
             self._forget_token(packet.token)
-        token = self._new_token()
+        token = call.latest = self._new_token()
         assert self._calls is not None
         self._calls[token] = call
         call.due = 0.0
         self._send_call(call, token)
+
+    def _charge(self, call: CoapCall, size: int) -> bool:
+        """Count the bytes of an answer that is not whole. Return whether all bodies of the listener have room."""
+        self._exchanges.body_bytes += size - call.charged
+        call.charged = size
+        return not size or self._exchanges.body_bytes <= self._settings.max_bodies_bytes
 
     def _finish(self, token: bytes, answer: CoapAnswer | None) -> None:
         """A request has its answer, or its observation another state."""
@@ -226,8 +249,11 @@ class CoapCalls:
         if call is None:
             return
         call.due = 0.0
+        self._charge(call, 0)
         observes = call.notified is not None and answer is not None and 0 < answer.code < codec.BAD_REQUEST
         observes = observes and (call.sequence >= 0 or token != call.token)
+        # A notification whose blocks do not come does not end what is observed: the next one has a newer state.
+        observes = observes or (answer is None and call.answered is None)
         if not observes:
             self.forget(call.token)
         elif token != call.token:

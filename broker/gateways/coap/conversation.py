@@ -10,7 +10,16 @@ from typing import Final
 
 from ...gateway import GatewayLink, Pending
 from ...mqtt import reason_codes
-from ...mqtt.constants import MAXIMUM_QOS, RECEIVE_MAXIMUM, RETAIN_AVAILABLE, SUBSCRIPTION_IDENTIFIER
+from ...mqtt.constants import (
+    MAXIMUM_QOS,
+    PUBACK,
+    PUBCOMP,
+    PUBREC,
+    PUBREL,
+    RECEIVE_MAXIMUM,
+    RETAIN_AVAILABLE,
+    SUBSCRIPTION_IDENTIFIER,
+)
 from ...mqtt.encoder import Outgoing as MqttPacket
 from ...mqtt.message import Message
 from ...mqtt.packets import (
@@ -260,6 +269,9 @@ class CoapConversation:
         """Subscribe, and begin an observation; ``done`` gets it and has to answer. A refusal is answered here."""
 
         def subscribed() -> None:
+            old = self.observations.find(request.token)
+            if old is not None and old.target != topic_filter:
+                self.end_observation(old)  # RFC 7641, section 4.1: the token has another one now
             observation = self.observations.add(request, topic_filter, content_format)
             if observation is None:
                 self.release(topic_filter)
@@ -321,9 +333,10 @@ class CoapConversation:
         """End the observation with the token of a request; if there is none, those of the topic filter."""
         found = self.observations.find(request.token)
         for each in [found] if found is not None else self.observations.of(topic_filter):
-            self._rejected(each)
+            self.end_observation(each)
 
-    def _rejected(self, observation: Observation) -> None:
+    def end_observation(self, observation: Observation) -> None:
+        """The client has no use for an observation any more."""
         self.observations.remove(observation)
         self.release(observation.target)
 
@@ -356,6 +369,10 @@ class CoapConversation:
             return
         if isinstance(packet, Message):
             self._deliver(packet)
+            if packet.qos:  # of a subscription that the operator has made for the client
+                self._link.send(Ack(PUBACK if packet.qos == 1 else PUBREC, packet.packet_id))
+        elif isinstance(packet, Ack) and packet.type == PUBREL:
+            self._link.send(Ack(PUBCOMP, packet.packet_id))
         elif isinstance(packet, Ack):
             self._acknowledged(packet.packet_id, packet.reason_code)
         elif isinstance(packet, Connack):
@@ -414,7 +431,7 @@ class CoapConversation:
         """The observations of the client."""
         if self._observations is None:
             self._observations = Observations(
-                lambda: self._endpoint, self._settings.max_waiting_bytes, self._dropped, self._rejected
+                lambda: self._endpoint, self._settings.max_waiting_bytes, self._dropped, self.end_observation
             )
         return self._observations
 

@@ -115,10 +115,10 @@ class CoapEndpoint:
         self._settings = settings
         self._serve = serve
         self._begins = begins
-        self._peer = link.peer
+        self._peer = link.sender
         self._ended = False
         self._sender = ConfirmableSender(link, settings, more, self._send_unproved, lost, self._set_timer)
-        self._calls = CoapCalls(link, settings, self._sender, self._set_timer)
+        self._calls = CoapCalls(link, settings, self._sender, self._set_timer, shared)
         self._bodies = Bodies(link, settings, shared)
         self._unanswered: dict[CoapRequest, float] | None = None  # when an empty acknowledgement is due; 0: it was sent
         self._unproved: dict[CoapRequest, tuple[int, Options, bytes]] | None = None  # answers too large for the address
@@ -163,7 +163,7 @@ class CoapEndpoint:
             return
         exchange = CoapExchange(peer, packet.mid, digest, now + settings.exchange_lifetime)
         if self._exchanges.add(exchange, now, settings.max_exchanges, settings.max_exchanges_per_address):
-            self._link.drop("exchanges_forgotten", "a request whose repetition would be carried out", "max_exchanges")
+            self._forgotten_early()
         try:
             request = CoapRequest(self, packet, exchange)
         except codec.BadOption as error:
@@ -185,7 +185,6 @@ class CoapEndpoint:
         else:  # section 5.4.1: a NON request is rejected without an answer
             self._stray(str(error))
 
-    # Blocks
     # Blocks
 
     def _on_block(self, request: CoapRequest, part: Block) -> None:
@@ -282,9 +281,17 @@ class CoapEndpoint:
         data = codec.encode(kind, code, mid, request.token, options, payload)
         if not self._sender.fits(len(data)):
             return False
-        request._exchange.answer = data
+        self._keep(request, data)
         self._link.write(data)
         return True
+
+    def _keep(self, request: CoapRequest, answer: bytes) -> None:
+        most, most_each = self._settings.max_exchanges, self._settings.max_exchanges_per_address
+        if self._exchanges.keep(request._exchange, answer, most, most_each):
+            self._forgotten_early()
+
+    def _forgotten_early(self) -> None:
+        self._link.drop("exchanges_forgotten", "a request whose repetition would be carried out", "max_exchanges")
 
     def _await(self, request: CoapRequest) -> None:
         """The answer comes later."""
@@ -297,8 +304,9 @@ class CoapEndpoint:
     def _acknowledge(self, request: CoapRequest) -> None:
         """The answer will be a message of its own."""
         request._acknowledged = True
-        request._exchange.answer = codec.empty(ACK, request.mid)
-        self._link.write(request._exchange.answer)
+        acknowledgement = codec.empty(ACK, request.mid)
+        self._keep(request, acknowledgement)
+        self._link.write(acknowledgement)
         assert self._unanswered is not None
         self._unanswered[request] = 0.0
         ready = None if self._unproved is None else self._unproved.pop(request, None)

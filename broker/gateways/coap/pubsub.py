@@ -139,6 +139,8 @@ class TopicResources:
             return
         content_format = _format(message)
         if request.accept not in (None, content_format):
+            if observation is not None:
+                self._conversation.end_observation(observation)
             request.answer(codec.NOT_ACCEPTABLE)
             return
         left = message.properties.get(MESSAGE_EXPIRY_INTERVAL)
@@ -159,18 +161,24 @@ class TopicResources:
             self._delete_next(request, topics)
 
     def _delete_next(self, request: CoapRequest, topics: list[str]) -> None:
-        if not topics:
-            request.answer(codec.DELETED)
-            return
-        topic = topics.pop()
+        found: int | None = None  # the code that came at once, as with QoS 0
+        waits = False
 
         def done(code: int) -> None:
-            if code:
+            nonlocal found
+            found = code
+            if waits and code:
                 request.answer(code)
-            else:
+            elif waits:
                 self._delete_next(request, topics)
 
-        self._conversation.publish(request, topic, done, retain=True, payload=b"")
+        while topics and not found:
+            found = None
+            self._conversation.publish(request, topics.pop(), done, retain=True, payload=b"")
+            if found is None:
+                waits = True
+                return
+        request.answer(found or codec.DELETED)
 
 
 def _format(message: Message) -> int:

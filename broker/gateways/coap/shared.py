@@ -2,8 +2,14 @@
 repetitions is, and the bytes of what is transferred in blocks."""
 
 from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Final
 
-Peer = tuple[str, int]
+EXCHANGE_BYTES: Final = 400
+"""Bytes of the answer to a request, on average, that are kept at most."""
+
+Peer = Hashable
+"""``GatewayLink.sender``."""
 
 
 class CoapExchange:
@@ -21,16 +27,17 @@ class CoapExchange:
 
 
 class Exchanges:
-    """The requests of the last ``exchange_lifetime`` seconds, by address and message ID. They outlive conversations,
+    """The requests of the last ``exchange_lifetime`` seconds, by sender and message ID. They outlive conversations,
     which end and begin again when a client names another ClientId.
 
-    ``body_bytes``: of all bodies that are transferred in blocks."""
+    ``answer_bytes``: of all answers to them; ``body_bytes``: of all bodies that are transferred in blocks."""
 
-    __slots__ = ("_all", "_of", "body_bytes")
+    __slots__ = ("_all", "_of", "answer_bytes", "body_bytes")
 
     def __init__(self) -> None:
         self._of: dict[Peer, dict[int, CoapExchange]] = {}
         self._all: OrderedDict[CoapExchange, None] = OrderedDict()  # the oldest first
+        self.answer_bytes = 0
         self.body_bytes = 0
 
     def __len__(self) -> int:
@@ -63,11 +70,32 @@ class Exchanges:
         self._all[exchange] = None
         return early
 
+    def keep(self, exchange: CoapExchange, answer: bytes, most: int, most_each: int) -> bool:
+        """Keep the answer to a request, if it is still remembered. Those with large answers take the place of several:
+        the oldest are forgotten until all, and those of the same sender, have ``EXCHANGE_BYTES`` each. Return whether
+        one of all had to be forgotten."""
+        if exchange not in self._all:
+            return False
+        self.answer_bytes += len(answer) - len(exchange.answer)
+        exchange.answer = answer
+        if len(answer) > EXCHANGE_BYTES:
+            known = self._of[exchange.peer]
+            own = sum([len(each.answer) for each in known.values()])
+            while own > most_each * EXCHANGE_BYTES and (oldest := next(iter(known.values()))) is not exchange:
+                own -= len(oldest.answer)
+                self.forget(oldest)
+        early = False
+        while self.answer_bytes > most * EXCHANGE_BYTES and (oldest := next(iter(self._all))) is not exchange:
+            self.forget(oldest)
+            early = True
+        return early
+
     def forget(self, exchange: CoapExchange) -> None:
         """Forget a request: a repetition is carried out again."""
         if exchange not in self._all:
             return
         del self._all[exchange]
+        self.answer_bytes -= len(exchange.answer)
         known = self._of[exchange.peer]
         del known[exchange.mid]
         if not known:

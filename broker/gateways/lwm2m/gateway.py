@@ -11,21 +11,29 @@ from .settings import DeviceTopics, Lwm2mSettings
 CHALLENGE_BYTES: Final = 64
 """Bytes of requests that an address may be sent to prove itself: some attempts of some bytes each."""
 PROTO_VER: Final = 1
-_NO_DTLS: Final = "a listener of type lwm2m has no DTLS"
 
-GATEWAY: Final = Gateway(
-    name="lwm2m",
-    listener=ListenerKind(name="lwm2m", protocol="lwm2m:udp", scheme="coap", port=5683, datagram=True),
-    channel=DeviceConversation,
-    settings=Lwm2mSettings,
-    proto_name="LwM2M",
-    proto_ver=PROTO_VER,
-    challenge_bytes=CHALLENGE_BYTES,
-    shared=Devices,
-    emqx=EmqxGatewayPlugin(
+
+def _gateway(kind: ListenerKind, emqx: EmqxGatewayPlugin | None = None) -> Gateway:
+    return Gateway(
+        name=kind.name,
+        listener=kind,
+        channel=DeviceConversation,
+        settings=Lwm2mSettings,
+        proto_name="LwM2M",
+        proto_ver=PROTO_VER,
+        challenge_bytes=CHALLENGE_BYTES,
+        shared=Devices,
+        emqx=emqx,
+    )
+
+
+GATEWAY: Final = _gateway(
+    ListenerKind(name="lwm2m", protocol="lwm2m:udp", scheme="coap", port=5683, datagram=True),
+    EmqxGatewayPlugin(
         name="emqx_lwm2m",
         prefix="lwm2m.",
-        bind="bind.udp.",
+        binds={"bind.udp.": "lwm2m", "bind.dtls.": "lwm2ms"},
+        tls="dtls.",
         keys={
             "lifetime_min": ("gateway.lifetime_min", "whole_seconds"),
             "lifetime_max": ("gateway.lifetime_max", "whole_seconds"),
@@ -39,10 +47,12 @@ GATEWAY: Final = Gateway(
         left_out={
             "lb": "no proxy protocol for datagrams",
             "opts.": "the buffers are those of the system",
-            "bind.dtls.": _NO_DTLS,
-            "dtls.": _NO_DTLS,
-            "certfile": _NO_DTLS,
-            "keyfile": _NO_DTLS,
+            "certfile": "dtls.certfile is used",
+            "keyfile": "dtls.keyfile is used",
+            "dtls.psk_ciphers": "a DTLS listener has no pre-shared keys",
         },
     ),
+)
+DTLS: Final = _gateway(
+    ListenerKind(name="lwm2ms", protocol="lwm2m:dtls", scheme="coaps", port=5684, datagram=True, tls=True)
 )

@@ -71,9 +71,17 @@ def register(query: Iterable[str], payload: bytes, limits: Lifetimes) -> Registr
     endpoint = given.get("ep", "")
     if not endpoint:
         raise RegistrationRefused(BAD_REQUEST, "ep is missing")
-    if len(endpoint.encode()) > MAX_ENDPOINT or not endpoint.isprintable() or _NOT_IN_A_NAME & set(endpoint):
+    if (
+        len(endpoint.encode()) > MAX_ENDPOINT
+        or not endpoint.isprintable()
+        or _NOT_IN_A_NAME & set(endpoint)
+        or (
+            endpoint[0] == "$"  # $share and the like, if a topic begins with it
+        )
+    ):
         raise RegistrationRefused(
-            BAD_REQUEST, f"ep has more than {MAX_ENDPOINT} bytes, or one of / + # or a control character"
+            BAD_REQUEST,
+            f"ep has more than {MAX_ENDPOINT} bytes, or one of / + # or a control character, or begins with $",
         )
     version = given.get("lwm2m", "")
     if version != "1" and not (version.startswith("1.") and version[2:].isdecimal()):

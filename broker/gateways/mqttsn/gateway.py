@@ -31,9 +31,8 @@ GATEWAY: Final = Gateway(
     emqx=EmqxGatewayPlugin(
         name="emqx_sn",
         prefix="mqtt.sn.",
-        bind="port",
+        binds={"port": "mqttsn"},
         keys={
-            "port": ("bind", "text"),
             "advertise_duration": ("gateway.advertise_duration", "whole_seconds"),
             "gateway_id": ("gateway.gateway_id", "number"),
             "enable_qos3": ("gateway.enable_qos3", "flag"),

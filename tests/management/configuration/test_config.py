@@ -192,7 +192,7 @@ def test_a_new_listener_by_index() -> None:
             LISTENER.replace("tcp", "tpc"),
             (
                 't.toml:3: listeners.0.type: expected one of "tcp", "ssl", "ws", "wss", "unix", "coap", '
-                '"coaps", "lwm2m", "mqttsn", got "tpc"'
+                '"coaps", "lwm2m", "lwm2ms", "mqttsn", got "tpc"'
             ),
         ),
         (LISTENER.replace("tcp", "unix"), "t.toml:4: listeners.0.bind: expected the path of the socket, such as /run/"),

@@ -454,7 +454,12 @@ lwm2m.topics.command = dn/#
 lwm2m.topics.notify = up/news
 lwm2m.update_msg_publish_condition = always
 lwm2m.xml_dir = {{ platform_etc_dir }}/lwm2m_xml
-lwm2m.dtls.verify = verify_none
+lwm2m.certfile = etc/old.pem
+lwm2m.dtls.verify = verify_peer
+lwm2m.dtls.certfile = {certfile}
+lwm2m.dtls.keyfile = {keyfile}
+lwm2m.dtls.cacertfile = {certfile}
+lwm2m.dtls.psk_ciphers = PSK-AES128-CBC-SHA
 """
 
 
@@ -462,7 +467,9 @@ def test_the_plugin_of_lwm2m_becomes_listeners(tmp_path: Path, capsys: pytest.Ca
     directory = etc(tmp_path, "listener.tcp.external = 127.0.0.1:1883\nallow_anonymous = true\n")
     (directory / "plugins").mkdir(exist_ok=True)
     (directory / "lwm2m_xml").mkdir()
+    certfile, keyfile = Certificates(tmp_path).issue("localhost")
     text = LWM2M.replace("{{ platform_etc_dir }}", str(directory))
+    text = text.replace("{certfile}", certfile).replace("{keyfile}", keyfile)
     (directory / "plugins" / "emqx_lwm2m.conf").write_text(text)
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "loaded_plugins").write_text("{emqx_management, true}.\n{emqx_lwm2m, true}.\n")
@@ -470,12 +477,16 @@ def test_the_plugin_of_lwm2m_becomes_listeners(tmp_path: Path, capsys: pytest.Ca
     first, second = [each for each in found.listeners if each.type == "lwm2m"]
     assert (first.name, first.bind) == ("lwm2m", "0.0.0.0:5683")
     assert (second.name, second.bind) == ("lwm2m-2", "0.0.0.0:5693")
-    assert first.gateway == second.gateway == {
+    [secure] = [each for each in found.listeners if each.type == "lwm2ms"]
+    assert (secure.name, secure.bind) == ("lwm2ms", "0.0.0.0:5684") and first.tls is None and secure.tls is not None
+    assert (secure.tls.verify, secure.tls.certfile, secure.tls.cafile) == ("optional", certfile, certfile)
+    assert first.gateway == second.gateway == secure.gateway == {
         "lifetime_min": 10, "lifetime_max": 3600, "qmode_time_window": 22, "auto_observe": ["/3/0/9", "/6"],
         "mountpoint": "lwm2m/%e/", "topics": {"command": "dn/#", "notify": "up/news"},
         "update_msg_publish_condition": "always", "xml_dir": str(directory / "lwm2m_xml"),
     }  # fmt: skip
-    assert "has no DTLS" in told and "the buffers are those of the system" in told
+    assert "no pre-shared keys" in told and "dtls.certfile is used" in told
+    assert "the buffers are those of the system" in told
 
 
 SN = """
