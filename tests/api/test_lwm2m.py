@@ -13,7 +13,8 @@ from tests.support.waiting import until
 
 pytestmark = pytest.mark.asyncio
 
-LISTENERS = [{"type": "tcp"}, {"type": "lwm2m", "name": "devices"}]
+QUICK = {"ack_timeout": 0.5, "max_retransmit": 1}  # a command without an answer ends soon
+LISTENERS = [{"type": "tcp"}, {"type": "lwm2m", "name": "devices", "gateway": QUICK}]
 N1, N2 = "n1@host", "n2@host"
 
 
