@@ -354,6 +354,13 @@ def validate_rewrite(rewrite: RewriteSettings) -> Iterator[Fault]:
             yield Fault(("rules", index, key), what)
 
 
+def _secure_kinds(kind: str) -> list[str]:
+    """Return the types of listeners with TLS for the clients of a type without: for ``coap`` it is ``coaps``."""
+    if kind in GATEWAYS:
+        return [f"{kind}s"] if f"{kind}s" in kind_names() else []
+    return [name for name, each in LISTENER_KINDS.items() if each.tls and name not in GATEWAYS]
+
+
 def validate_listener(listener: ListenerSettings, given: Collection[str]) -> Iterator[Fault]:
     """``given``: the keys that were written."""
     kind = LISTENER_KINDS.get(listener.type)
@@ -365,8 +372,8 @@ def validate_listener(listener: ListenerSettings, given: Collection[str]) -> Ite
         yield Fault((), f"{quoted(listener.type)} needs tls with certfile and keyfile, or with psk_file")
     if listener.tls is not None:
         if not kind.tls:
-            secure = words(each.name for each in LISTENER_KINDS.values() if each.tls)
-            yield Fault(("tls",), f"a {quoted(listener.type)} listener has no TLS; use {secure}")
+            advice = f"; use {words(secure)}" if (secure := _secure_kinds(listener.type)) else ""
+            yield Fault(("tls",), f"a {quoted(listener.type)} listener has no TLS{advice}")
         yield from below(("tls",), _validate_listener_tls(listener.tls))
     gateway = GATEWAYS.get(listener.type)
     if gateway is not None:

@@ -237,6 +237,8 @@ def test_a_new_listener_by_index() -> None:
             't.toml:5: listeners.0.allowed_origins.1: expected an origin without a path, such as "https://app.example.org"',
         ),
         (SECURE.replace("ssl", "tcp"), 't.toml:5: listeners.0.tls: a "tcp" listener has no TLS; use ssl or wss'),
+        (SECURE.replace("ssl", "coap"), 't.toml:5: listeners.0.tls: a "coap" listener has no TLS; use coaps'),
+        (SECURE.replace("ssl", "mqttsn"), 't.toml:5: listeners.0.tls: a "mqttsn" listener has no TLS'),
         (SECURE + "cert = 1", 't.toml:8: listeners.0.tls.cert: unknown key; did you mean "certfile"?'),
         (SECURE + 'verify = "required"', "t.toml:8: listeners.0.tls.verify: needs cafile"),
         (SECURE + 'cafile = "x"', "t.toml:8: listeners.0.tls.cafile: requests client certificates"),
