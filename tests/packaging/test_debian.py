@@ -35,8 +35,8 @@ def test_the_configuration_keeps_its_data_where_the_service_may_write(tmp_path: 
     pages = re.findall(r"(\S*)docs/([a-z/-]+\.md)", told.stdout.decode())
     assert pages and {before.lstrip("(") for before, _ in pages} == {"/usr/share/doc/taipan-mqtt/"}
     assert all((ROOT / "docs" / page).is_file() and page.count("/") < 2 for _, page in pages)
-    assert {page.partition("/")[0] for _, page in pages if "/" in page} <= {"api"}
-    assert "for page in docs/*.md docs/api/*.md;" in (DEBIAN / "build").read_text("utf-8")
+    assert {page.partition("/")[0] for _, page in pages if "/" in page} <= {"api", "systems"}
+    assert "for page in docs/*.md docs/api/*.md docs/systems/*.md;" in (DEBIAN / "build").read_text("utf-8")
 
 
 @pytest.mark.parametrize(
