@@ -127,7 +127,9 @@ async def _record(operations: Operations, command: Command, values: Mapping[str,
     """Record a command in the audit, if it changes something; return when it is on disk."""
     if is_recorded(command, values):
         shown = {name: _shown(name, text) for name, text in values.items()}
-        await operations.audit.record("ctl", caller.name, caller.address, " ".join(command.words), "", None, shown)
+        words, subject = " ".join(command.words), command.subject(values)
+        target = "" if subject.startswith("command ") else subject
+        await operations.audit.record("ctl", caller.name, caller.address, words, target, None, shown)
 
 
 async def _finish(outcome: object, output: Output) -> CommandResult:

@@ -150,7 +150,7 @@ async def list_audit(call: CommandCall) -> CommandResult:
 
 def _audit_line(row: AuditRecord) -> str:
     keys = ("door", "who", "address", "what", "target", "node")
-    return f"{row.at} Change({', '.join(f'{key}={told(getattr(row, key))}' for key in keys)})"
+    return f"{row.at} Change({', '.join(f'{key}={told(getattr(row, key) or None)}' for key in keys)})"
 
 
 # top lists
