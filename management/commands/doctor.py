@@ -20,7 +20,7 @@ from taipan.broker.transport.binding import try_to_bind
 
 from .. import configuration_check
 from ..certificate_expiry import WARN_BEFORE
-from ..configuration.config import Settings, read
+from ..configuration.config import DEFAULT_ZONE, Settings, read
 from ..configuration.config_document import ConfigError
 from ..configuration.known_secrets import is_known
 from ..configuration.served_certificates import ServedCertificate, date_text, served_certificates
@@ -76,6 +76,7 @@ def examined(file: str | None, overrides: list[str]) -> Iterator[Finding]:
         yield Finding("error", "configuration", line, "correct the setting, or the file or address in it")
     if not wrong:
         yield Finding("ok", "configuration", file or "the defaults, on loopback")
+    yield from unused_zones(settings)
     yield from default_secrets(settings)
     yield from certificates(served_certificates(settings), time.time())
     data = Path(settings.broker.node.data_dir).absolute()
@@ -97,6 +98,15 @@ def examined(file: str | None, overrides: list[str]) -> Iterator[Finding]:
     yield from ports(settings, process)
     yield from socket_files(settings, process)
     yield from machine_checks.clock(started, data / DATABASE)
+
+
+def unused_zones(settings: Settings) -> Iterator[Finding]:
+    """Find zones that have no effect."""
+    used = {DEFAULT_ZONE, *(listener.zone for listener in settings.broker.listeners)}
+    for name in settings.broker.zones:
+        if name not in used:
+            advice = f'set zone = "{name}" in a listener, or write the keys in [zones.{DEFAULT_ZONE}]'
+            yield Finding("warning", "zones", f"no listener uses the zone {name}", advice)
 
 
 def default_secrets(settings: Settings) -> Iterator[Finding]:

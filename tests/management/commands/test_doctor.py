@@ -84,6 +84,13 @@ def test_a_wrong_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "No such file" in said["configuration"][0]["found"]
 
 
+def test_a_zone_that_no_listener_uses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    zones = "[zones.external]\nmax_qos = 1\n[zones.default]\nmax_qos = 1\n"
+    [found] = asked(capsys, configured(tmp_path, more=zones))["zones"]
+    assert (found["level"], found["found"]) == ("warning", "no listener uses the zone default")
+    assert "zones" not in asked(capsys, configured(tmp_path, more="[zones.external]\nmax_qos = 1\n"))
+
+
 def test_a_published_default_secret(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     app = '[[management.apps]]\nid = "{}"\nsecret = "{}"\n'
     said = asked(capsys, configured(tmp_path, more=app.format("one", "a long one") + app.format("mine", "public")))
