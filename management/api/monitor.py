@@ -8,7 +8,9 @@ from ..operations.live import LiveQuery, LiveStream
 routes = Endpoints("Monitor")
 
 
-@routes.get("/monitor", "Metrics of the last hour or day", query=MonitorQuery, reply=OfNodes(MonitorRecord))
+@routes.get(
+    "/monitor", "Metrics of the last hour, two days or 30 days", query=MonitorQuery, reply=OfNodes(MonitorRecord)
+)
 async def get_monitor(call: Call) -> MonitorRecord | Extra:
     query: MonitorQuery = call.query
     return of_nodes(*await call.operations.history.monitor(query))

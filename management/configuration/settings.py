@@ -15,9 +15,9 @@ class AppSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 class HistorySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """``[history]``: the metrics of the last hour and day."""
+    """``[history]``: the metrics of the last hour, two days and 30 days."""
 
-    enabled: bool = True  # kept in node.data_dir, 5 MB, for GET /api/v4/monitor and the dashboard
+    enabled: bool = True  # kept in node.data_dir, 11 MB, for GET /api/v4/monitor and the dashboard
 
 
 class ManagementSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

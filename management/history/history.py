@@ -1,4 +1,5 @@
-"""History: one point a second of the last hour, one a minute of the last day."""
+"""History: one point per second of the last hour, per minute of the last two days, per ten minutes of the last
+30 days."""
 
 import asyncio
 import logging
@@ -20,13 +21,15 @@ from .ring_file import MAX_POINT, RingFile
 
 logger = logging.getLogger(__name__)
 
-STEPS: Final[dict[Resolution, int]] = {"second": 1, "minute": 60}
+STEPS: Final[dict[Resolution, int]] = {"second": 1, "minute": 60, "ten_minutes": 600}
 """Seconds from one point to the next."""
-KEPT: Final[dict[Resolution, int]] = {"second": 3600, "minute": 1440}
-"""Number of points that are kept."""
+KEPT: Final[dict[Resolution, int]] = {"second": 3600, "minute": 2880, "ten_minutes": 4320}
+"""Number of points that are kept. Two days of minutes: yesterday can be compared with today."""
 
-PARTS: Final[dict[Resolution, int]] = {"second": 0, "minute": 1}
+PARTS: Final[dict[Resolution, int]] = {"second": 0, "minute": 1, "ten_minutes": 2}
 """The parts of the file."""
+COARSER: Final[dict[Resolution, Resolution]] = {"second": "minute", "minute": "ten_minutes"}
+"""The resolution whose points are made of those of this one."""
 FILE: Final = "taipan.history"
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -73,8 +76,8 @@ class History:
         self._directory = Path(server.settings.node.data_dir)
         self.disk = DiskSpace(self._directory)
         self.latest: Point | None = None
-        self._rings: dict[Resolution, Ring] = {"second": Ring("second"), "minute": Ring("minute")}
-        self._minute: Sum | None = None
+        self._rings: dict[Resolution, Ring] = {resolution: Ring(resolution) for resolution in PARTS}
+        self._sums: dict[Resolution, Sum] = {}
         self._timer: Timer | None = None
         self._reader: FigureReader
         self._thread: DiskThread | None = None
@@ -85,33 +88,35 @@ class History:
         file = await asyncio.to_thread(self._open) if self.settings.enabled else None
         self._thread = DiskThread(self.disk, file)
         self._thread.start()
-        # Of the incomplete minute, only the seconds are stored.
-        last = self._last_minute()
-        for encoded in self.between("second", last + 1, self.now):
-            self._add(_decode(encoded))
+        # Of an incomplete interval, only the points that it is made of are stored. The longest comes first, because the
+        # seconds complete minutes that are part of it.
+        for finer, coarser in reversed(COARSER.items()):
+            for encoded in self.between(finer, self._last(coarser) + 1, self.now):
+                self._add(coarser, _decode(encoded))
         self._reader = self.reader()
         self._wait()
 
     def _open(self) -> RingFile | None:
         file = RingFile(self._directory / FILE, tuple(ring.size for ring in self._rings.values()))
+        rings = list(self._rings.values())
         try:
-            parts = file.open()
+            parts = file.open(lambda part, at: rings[part].place(at))
         except OSError as error:
             why = error.strerror or str(error)
             logger.error("history_not_written file=%s error=%s setting=node.data_dir", file.path, why)
             return None
         now = self.now
-        for ring, points in zip(self._rings.values(), parts, strict=True):
+        for ring, points in zip(rings, parts, strict=True):
             for point in points:
                 # Older points have been overwritten since, or there was no other point for their second.
                 if now - ring.step * ring.size < point.at <= now:
                     ring.put(point.at, _encode(point))
         return file
 
-    def _last_minute(self) -> int:
-        """Return the time of the latest point of a minute; 0 if there is none."""
-        minutes = self.between("minute", 0, self.now)
-        return _decode(minutes[-1]).at if minutes else 0
+    def _last(self, resolution: Resolution) -> int:
+        """Return the time of the latest point; 0 if there is none."""
+        points = self.between(resolution, 0, self.now)
+        return _decode(points[-1]).at if points else 0
 
     async def stop(self) -> None:
         if self._timer is not None:
@@ -145,27 +150,33 @@ class History:
             self._thread.look()
         if self.settings.enabled:
             self._keep("second", point)
-            self._add(point)
 
-    def _add(self, point: Point) -> None:
-        """Add a point to its minute, which includes the points after the previous full minute up to its own."""
-        end = -(-point.at // 60) * 60
-        if self._minute is not None and self._minute.end != end:
-            self._keep("minute", self._minute.point())
-            self._minute = None
-        if self._minute is None:
-            self._minute = Sum(end)
-        self._minute.add(point)
+    def _add(self, resolution: Resolution, point: Point) -> None:
+        """Add a point to the sum of its interval, which includes the points after the end of the previous interval up
+        to its own."""
+        step = STEPS[resolution]
+        end = -(-point.at // step) * step
+        before = self._sums.get(resolution)
+        if before is not None and before.end != end:
+            self._complete(resolution, before)
+        self._sums.setdefault(resolution, Sum(end)).add(point)
         if point.at == end:
-            self._keep("minute", self._minute.point())
-            self._minute = None
+            self._complete(resolution, self._sums[resolution])
+
+    def _complete(self, resolution: Resolution, complete: Sum) -> None:
+        del self._sums[resolution]
+        self._keep(resolution, complete.point())
 
     def _keep(self, resolution: Resolution, point: Point) -> None:
+        """Keep a point, and add it to the next longer interval."""
         ring = self._rings[resolution]
         encoded = _fitting(point)
         ring.put(point.at, encoded)
         if self._thread is not None:
             self._thread.put(PARTS[resolution], ring.place(point.at), encoded)
+        coarser = COARSER.get(resolution)
+        if coarser is not None:
+            self._add(coarser, point)
 
 
 def _fitting(point: Point) -> bytes:

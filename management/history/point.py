@@ -4,7 +4,7 @@ from typing import Final, Literal
 
 import msgspec
 
-Resolution = Literal["second", "minute"]
+Resolution = Literal["second", "minute", "ten_minutes"]
 
 RATES: Final = (
     "messages_received", "messages_sent", "messages_dropped", "deliveries_dropped", "bytes_received", "bytes_sent",

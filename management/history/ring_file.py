@@ -2,14 +2,17 @@
 
 The time of a point determines its slot, which also contains a checksum. Writes are not flushed: if the process is
 killed, nothing is lost; if the machine loses power, some seconds are. Reading never raises: a file of another kind is
-started again from empty, and a slot that cannot be read counts as empty."""
+started again from empty, and a slot that cannot be read counts as empty. The points of a file with other numbers of
+slots, as an earlier version wrote it, are copied."""
 
 import contextlib
 import errno
 import logging
 import os
+import re
 import stat
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 from zlib import crc32
@@ -24,10 +27,17 @@ SLOT: Final = 1024
 """In bytes."""
 _HEAD: Final = 4096
 _MAGIC: Final = b"taipan history 1\n"
+_DESCRIBED: Final = re.compile(re.escape(_MAGIC) + rb"%d \(([0-9, ]+)\) ([a-z_ ]+)\n" % SLOT)
+MAX_SLOTS: Final = 65_536
+"""Limit of a file of another version whose points are copied."""
 _PREFIX: Final = struct.Struct("<IH")
 """Checksum of the rest, and length of the point."""
 MAX_POINT: Final = SLOT - _PREFIX.size
 
+SlotOf = Callable[[int, int], int]
+"""Return the slot of a point by its part and its time."""
+
+_encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(Point).decode
 
 
@@ -38,21 +48,23 @@ class RingFile:
         self.path = path
         self._sizes = sizes
         self._file = -1
-        described = _MAGIC + f"{SLOT} {sizes} {' '.join(COLUMNS)}\n".encode()
-        self._head = (described + b"%08x\n" % crc32(described)).ljust(_HEAD, b"\0")
-        self.size = _HEAD + SLOT * sum(sizes)
+        self._head = _head(sizes)
+        self.size = _size(sizes)
 
-    def open(self) -> list[list[Point]]:
-        """Return the points of each part, in the order of the slots. Raises OSError if the file cannot be created."""
+    def open(self, slot_of: SlotOf) -> list[list[Point]]:
+        """Return the points of each part. Raises OSError if the file cannot be created."""
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         self._file = os.open(self.path, flags, 0o600)
         try:
             found = os.fstat(self._file)
             if not stat.S_ISREG(found.st_mode):
                 raise OSError("is not a file")
-            content = _read(self._file, self.size) if found.st_size == self.size else b""
-            if content.startswith(self._head):
-                return self._points(content)
+            content = _read(self._file, found.st_size) if found.st_size <= _size((MAX_SLOTS,)) else b""
+            sizes = _sizes_of(content)
+            if sizes == self._sizes:
+                return self._points(content, sizes)
+            if sizes is not None:
+                return self._copy(self._points(content, sizes), slot_of)
             if found.st_size:
                 reason = "it is not a history file of this version" if content else f"it has {found.st_size} bytes"
                 logger.warning(
@@ -89,11 +101,20 @@ class RingFile:
             if isinstance(error, OSError) and error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
                 raise
 
-    def _points(self, content: bytes) -> list[list[Point]]:
+    def _copy(self, points: list[list[Point]], slot_of: SlotOf) -> list[list[Point]]:
+        """Begin this file with the points of the one that it replaces."""
+        self._begin()
+        kept = [*points, *([] for _ in self._sizes)][: len(self._sizes)]
+        for part, of_part in enumerate(kept):
+            for point in sorted(of_part, key=lambda each: each.at):
+                self.write(part, slot_of(part, point.at), _encode(point))
+        return kept
+
+    def _points(self, content: bytes, sizes: tuple[int, ...]) -> list[list[Point]]:
         parts: list[list[Point]] = []
         damaged = 0
         place = _HEAD
-        for size in self._sizes:
+        for size in sizes:
             points = []
             for _ in range(size):
                 checksum, length = _PREFIX.unpack_from(content, place)
@@ -108,6 +129,27 @@ class RingFile:
         if damaged:
             logger.warning("history_points_damaged file=%s points=%s: omitted", self.path, damaged)
         return parts
+
+
+def _size(sizes: tuple[int, ...]) -> int:
+    """Return the bytes of a file."""
+    return _HEAD + SLOT * sum(sizes)
+
+
+def _head(sizes: tuple[int, ...]) -> bytes:
+    described = _MAGIC + f"{SLOT} {sizes} {' '.join(COLUMNS)}\n".encode()
+    return (described + b"%08x\n" % crc32(described)).ljust(_HEAD, b"\0")
+
+
+def _sizes_of(content: bytes) -> tuple[int, ...] | None:
+    """Return the number of slots of each part; ``None`` if it is not a whole history file with these columns."""
+    found = _DESCRIBED.match(content)
+    if found is None:
+        return None
+    sizes = tuple(int(size) for size in found[1].replace(b" ", b"").split(b",") if size)
+    if len(content) != _size(sizes) or not content.startswith(_head(sizes)):
+        return None
+    return sizes
 
 
 def _point(slot: bytes, checksum: int, length: int) -> Point | None:

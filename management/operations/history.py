@@ -1,4 +1,4 @@
-"""History: the metrics of the last hour and day, of one node or summed over all nodes."""
+"""History: the metrics of the last hour, two days and 30 days, of one node or summed over all nodes."""
 
 from typing import Annotated, Final
 
@@ -17,14 +17,16 @@ MAX_REASONS: Final = 24
 """Maximum number of reasons in an answer's drops; the rarest others are summed as ``OTHER``."""
 
 Moment = Annotated[int, Meta(ge=0, le=253_402_300_799_999, extra={"unit": "Unix milliseconds"})]
-Span = Annotated[int, Meta(ge=1000, le=86_400_000, extra={"unit": "milliseconds"})]
+Span = Annotated[int, Meta(ge=1000, le=2_592_000_000, extra={"unit": "milliseconds"})]
 
 
 class MonitorQuery(msgspec.Struct, kw_only=True):
-    """``from`` and ``to``: Unix milliseconds; by default the last hour, with ``resolution=minute`` the last day.
+    """``from`` and ``to``: Unix milliseconds; by default the last hour, with ``resolution=minute`` the last two days,
+    with ``ten_minutes`` the last 30 days.
     ``span``: milliseconds before ``to``, instead of ``from``, for clients whose clock differs from the node's.
-    ``resolution``: by default ``second`` if the whole time range is within the last hour. ``node``: the node to ask;
-    ``all``: the sum of all nodes. ``columns``: the columns of the points, separated by commas; by default all."""
+    ``resolution``: by default the finest one that still has points of the start of the time range. ``node``: the node
+    to ask; ``all``: the sum of all nodes. ``columns``: the columns of the points, separated by commas; by default
+    all."""
 
     start: Moment | None = msgspec.field(default=None, name="from")
     end: Moment | None = msgspec.field(default=None, name="to")
@@ -69,7 +71,7 @@ class PastFigures:
             if query.end is None:
                 end = max(start, end)  # there are no later points, and requesting them is not an error
             if resolution is None:
-                resolution = "second" if now - start <= _reach("second") else "minute"
+                resolution = _finest(now - start)
         else:
             resolution = resolution or "second"
             start = end - _reach(resolution)
@@ -145,6 +147,14 @@ async def drops_by_reason(points: list[Point]) -> dict[str, list[int | float]]:
             row[index] = rounded(row[index] + rate)
         await work.checkpoint()
     return found
+
+
+def _finest(seconds: int) -> Resolution:
+    """Return the finest resolution that reaches back so far."""
+    for resolution in KEPT:
+        if seconds <= _reach(resolution):
+            return resolution
+    return "ten_minutes"
 
 
 def _reach(resolution: Resolution) -> int:

@@ -106,7 +106,7 @@ async def test_before_the_start_is_a_gap() -> None:
         {"columns": "at,"},
         {"columns": "at,nothing"},
         {"span": 0},
-        {"span": 86_400_001},
+        {"span": 2_592_000_001},
         {"span": 2_000, "from": 1_000},
         {"from": 2_000, "to": 1_000},
     ],
@@ -134,3 +134,19 @@ async def test_the_sum_of_one_node_is_that_node() -> None:
         async with asyncio.timeout(patience(PATIENCE)):
             one, everything = await points_of(node), await points_of(node, node="all")
         assert one[:5] == everything[:5]
+
+
+async def test_a_month_is_kept_by_ten_minutes() -> None:
+    async with managed_node() as node:
+        node.clock.stand_still()
+        first = node.clock.wall() * 1000
+        for _ in range(40):
+            node.clock.shift += 60.0
+            await node.server.tick()
+        points = await points_of(node, resolution="ten_minutes")
+        assert len(points) in (3, 4) and all(point["at"] % 600_000 == 0 for point in points)
+        # The finest that reaches back to where the range begins.
+        for hours, resolution in ((0.5, "second"), (47, "minute"), (49, "ten_minutes"), (720, "ten_minutes")):
+            data = (await node.api.get("/monitor", span=round(hours * 3_600_000))).data
+            assert data["resolution"] == resolution, hours
+        assert (await node.api.get("/monitor", **{"from": 0})).data["points"][0][0] >= first

@@ -1,4 +1,4 @@
-"""What the dashboard's pages take in Chromium, against a node with many sessions and an hour of history.
+"""What the dashboard's pages take in Chromium, against a node with many sessions and a whole history.
 
 python -m tools.bench.dashboard [--sessions 200000] [--rate 10000] [--rounds 3] [--seconds 5]
                                 [--only first,list,tasks,mqtt] [--one-core]
@@ -23,6 +23,7 @@ import msgspec
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
 from taipan.broker.compiled import outcome
+from taipan.management.history.history import KEPT, STEPS
 from taipan.management.history.point import FIGURES, Point
 from taipan.management.history.ring_file import RingFile
 from tests.support.browser import CHROMIUM, Dashboard, DashboardNode, until
@@ -31,7 +32,6 @@ from .api import answer_of, fill, part, pin, run_traffic
 from .live import processor_time
 
 SLOWED: Final = 4
-SECONDS, MINUTES = 3600, 1440
 PAGES: Final = (
     "/overview", "/overview?range=hour", "/clients", "/clients/client-7", "/topics", "/subscriptions", "/retained",
     "/rules", "/tool", "/access", "/access/login", "/trouble", "/trouble/reasons", "/trouble/slow", "/trouble/traces",
@@ -75,11 +75,12 @@ CHANGE: Final = """async (act) => {
 
 
 def fill_history(data_dir: Path) -> None:
-    """Write a history of an hour by seconds and a day by minutes."""
-    file = RingFile(data_dir / "taipan.history", (SECONDS, MINUTES))
-    file.open()
+    """Write points of all the time that a node remembers."""
+    rings = list(zip(KEPT.values(), STEPS.values(), strict=True))
+    file = RingFile(data_dir / "taipan.history", tuple(KEPT.values()))
+    file.open(lambda part, at: at // rings[part][1] % rings[part][0])
     now = int(time.time())
-    for resolution, (size, step) in enumerate(((SECONDS, 1), (MINUTES, 60))):
+    for resolution, (size, step) in enumerate(rings):
         for at in range(now // step - size + 1, now // step):
             figures: list[int | float] = [float((at * number) % 9973) for number in range(1, len(FIGURES) + 1)]
             drops: dict[str, int | float] = {"queue_full": at % 7, "not_authorized": at % 3}

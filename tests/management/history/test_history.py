@@ -12,8 +12,8 @@ import pytest
 from taipan.management.configuration.settings import HistorySettings, ManagementSettings
 from taipan.management.history import disk_thread
 from taipan.management.history.history import FILE, History, Ring, decoded
-from taipan.management.history.point import FIGURES, Point
-from taipan.management.history.ring_file import MAX_POINT
+from taipan.management.history.point import FIGURES, Point, Resolution
+from taipan.management.history.ring_file import MAX_POINT, RingFile
 from taipan.ruleengine.config import RuleEngineSettings
 from tests.support.api import ManagedNode
 from tests.support.node import make_settings
@@ -59,6 +59,10 @@ def seconds(history: History, start: float = NOON - 3600, end: float = NOON + 72
 
 def minutes(history: History) -> list[Point]:
     return [decoded(each) for each in history.between("minute", int(NOON - 86_400), int(NOON + 86_400))]
+
+
+def long(history: History) -> list[Point]:
+    return [decoded(each) for each in history.between("ten_minutes", 0, int(NOON + 86_400))]
 
 
 async def test_one_point_each_second(tmp_path: Path) -> None:
@@ -117,6 +121,44 @@ async def test_the_past_is_there_after_a_restart(tmp_path: Path) -> None:
         assert minutes(history)[:2] == [first, second]
         assert minutes(history)[2].seconds == pytest.approx(30, abs=1)
         assert [point.at for point in seconds(history)] == [*(point.at for point in before), NOON + 121]
+
+
+async def test_ten_minutes_are_made_of_their_minutes(tmp_path: Path) -> None:
+    async with node_at(tmp_path, NOON - 0.5) as node:
+        history = node.management.history
+        await at(node, *(NOON + second for second in range(900)))
+        # Some of the second ten minutes are minutes already, and some are seconds.
+        assert [point.at for point in long(history)] == [NOON, NOON + 600]
+        assert long(history)[-1].seconds == pytest.approx(600, abs=1)
+    async with node_at(tmp_path, NOON + 900.5) as node:
+        history = node.management.history
+        await at(node, *(NOON + 901 + second for second in range(300)))
+        assert [point.at for point in long(history)] == [NOON, NOON + 600, NOON + 1200]
+        assert long(history)[-1].seconds == pytest.approx(600, abs=2)
+
+
+async def test_an_upgrade_keeps_the_past(tmp_path: Path) -> None:
+    """A file of version 0.1, which had an hour of seconds and a day of minutes, becomes one with 30 days."""
+    rings: dict[int, Resolution] = {0: "second", 1: "minute"}
+    steps, sizes = (1, 60), (3600, 1440)
+    before = RingFile(tmp_path / FILE, sizes)
+    before.open(lambda part, at: at // steps[part] % sizes[part])
+    for part, step in enumerate(steps):
+        for place in range(sizes[part]):
+            time = int(NOON) - step * place
+            point = Point(time, float(step), [place] * len(FIGURES), {"banned": 1})
+            before.write(part, time // step % sizes[part], msgspec.msgpack.encode(point))
+    before.close()
+    async with node_at(tmp_path, NOON + 0.5) as node:
+        history = node.management.history
+        for part, resolution in rings.items():
+            found = history.between(resolution, 0, history.now)
+            expected = range(int(NOON) - steps[part] * (sizes[part] - 1), int(NOON) + 1, steps[part])
+            assert [decoded(each).at for each in found] == list(expected)
+        assert [point.at for point in long(history)] == [int(NOON) - 600 * place for place in range(143, -1, -1)]
+        assert long(history)[-1].drops == {"banned": 1}
+    async with node_at(tmp_path, NOON + 1.5) as node:
+        assert len(minutes(node.management.history)) == 1440 and len(long(node.management.history)) == 144
 
 
 async def test_what_is_too_old_or_to_come_is_not_shown(tmp_path: Path) -> None:
@@ -240,11 +282,11 @@ async def test_a_second_with_many_reasons_fits(tmp_path: Path) -> None:
 
 async def test_a_ring_gives_what_its_time_has() -> None:
     ring = Ring("minute")
-    for at_ in range(0, 60 * 3000, 60):
+    for at_ in range(0, 60 * 4440, 60):
         ring.put(at_, str(at_).encode())
-    now = 60 * 2999
+    now = 60 * 4439
     found = ring.between(0, now, now)
-    assert [int(each) for each in found] == list(range(60 * 1560, 60 * 3000, 60))
+    assert [int(each) for each in found] == list(range(60 * 1560, 60 * 4440, 60))
     assert ring.between(60 * 2000 + 1, 60 * 2001 + 59, now) == [str(60 * 2001).encode()]
     assert ring.between(now, now - 1, now) == []
     assert ring.between(now + 60, now + 600, now) == []
