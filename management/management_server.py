@@ -218,6 +218,7 @@ class ManagementServer:
                     pages.share(self._pages[0])
                 self.operations.dashboard_sessions.start()
                 await self._first_user()
+            self.operations.alarm_targets.start()
             self.server.memory.started()
         except BaseException:
             await self.stop()
@@ -290,6 +291,7 @@ class ManagementServer:
         await self.operations.users.tell_connected(changed)
 
     async def stop(self) -> None:
+        await self.operations.alarm_targets.stop()
         await self.operations.live.stop()
         await self.control.stop()
         await self.history.stop()

@@ -146,12 +146,17 @@ PARTS = (
         "management.configuration",
         "access basis core gateways loop observability settings sources values version",
     ),
+    Part(
+        "alarm-targets",
+        "management.alarm_targets",
+        "basis loop mqtt observability resources server version",
+    ),
     Part("history", "management.history", "configuration loop observability server"),
     Part(
         "operations",
         "management.operations",
-        "access channel configuration core delivery errors extensions gateways history log loop mqtt observability"
-        " persistence records routing rules server session settings sources transport",
+        "access alarm-targets channel configuration core delivery errors extensions gateways history log loop mqtt"
+        " observability persistence records routing rules server session settings sources transport",
     ),
     Part(
         "http", "management.http", "access configuration core loop observability operations session settings transport"
@@ -162,7 +167,7 @@ PARTS = (
         "management.ctl",
         "access configuration data_dir extensions http log loop observability operations records version",
     ),
-    Part("api", "management.api", "access ctl extensions http loop operations records"),
+    Part("api", "management.api", "access alarm-targets ctl extensions http loop operations records"),
     Part("dashboard", "management.dashboard", "http operations transport"),
     Part(
         "migrate",

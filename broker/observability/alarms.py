@@ -50,7 +50,8 @@ class Alarm:
 
 
 class RaisedAlarms:
-    """The active alarms by name, and the latest ``history`` of the ended ones."""
+    """The active alarms by name, and the latest ``history`` of the ended ones. ``observers``: called with each alarm
+    that is activated or deactivated."""
 
     def __init__(
         self, node_name: str, publish: Callable[[Message], object], clock: DatedTimeSource, history: int = HISTORY
@@ -59,6 +60,7 @@ class RaisedAlarms:
         self._publish = publish
         self._clock = clock
         self.active: dict[str, Alarm] = {}
+        self.observers: list[Callable[[Alarm], None]] = []
         self.history: deque[Alarm] = deque(maxlen=history)
 
     def activate(self, name: str, message: str, details: Mapping[str, object] = _NO_DETAILS) -> bool:
@@ -102,3 +104,5 @@ class RaisedAlarms:
         payload = json.dumps(alarm.record(now, self._clock.skew), ensure_ascii=False, separators=(",", ":")).encode()
         properties = {CONTENT_TYPE: "application/json"}
         self._publish(Message(self._prefix + event, payload, properties=properties, timestamp=now))
+        for observer in self.observers:
+            observer(alarm)

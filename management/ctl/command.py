@@ -28,6 +28,7 @@ _SUBJECTS: Final = {
     "acl cache-clean node": ("node", ("Node",)),
     "admins": ("admin", ("Username",)),
     "alarms": ("alarm", ("Name",)),
+    "alarms test": ("alarm target", ("Target",)),
     "backup": ("file", ("File",)),
     "banned": ("ban", ("As", "Who")),
     "clientid": ("client identifier", ("ClientId",)),

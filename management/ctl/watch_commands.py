@@ -7,7 +7,9 @@ from typing import Any, Final, cast
 import msgspec
 
 from taipan.broker.extensions.tracing import Kind
+from taipan.broker.observability.log_text import NOTHING
 
+from ..operations.alarm_targets import TargetRecord
 from ..operations.alarms import AlarmRecord
 from ..operations.audit import AuditQuery, AuditRecord
 from ..operations.delivery_check import DeliveryExplained, DeliveryQuery
@@ -42,6 +44,25 @@ def deactivate_alarm(call: CommandCall) -> CommandResult:
 def clean_alarms(call: CommandCall) -> CommandResult:
     call.operations.alarms.forget()
     return CommandResult(None, OK)
+
+
+@commands.add("alarms targets", "List the targets of alarms, with the status of this node")
+def list_alarm_targets(call: CommandCall) -> CommandResult:
+    return CommandResult(call.operations.alarm_targets.listing_here(), lambda rows: [_target_line(row) for row in rows])
+
+
+@commands.add("alarms test <Target>", "Send a test notice to a target of alarms")
+async def test_alarm_target(call: CommandCall) -> CommandResult:
+    warning = await call.operations.alarm_targets.test(call["Target"])
+    return CommandResult({"warning": warning}, lambda data: data["warning"] or OK)
+
+
+def _target_line(row: TargetRecord) -> str:
+    (status,) = row.status
+    return (
+        f"AlarmTarget({row.id}, type={row.type}, state={status.state}, sent={status.sent}, failed={status.failed}, "
+        f"dropped={status.dropped}, waiting={status.waiting}, last_error={status.last_error or NOTHING})"
+    )
 
 
 def _alarm_line(row: AlarmRecord) -> str:

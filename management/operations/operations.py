@@ -8,6 +8,7 @@ from ..history.history import History
 from .access import Access
 from .access_sources import AccessSources
 from .acl import Acl
+from .alarm_targets import AlarmTargets
 from .alarms import Alarms
 from .apps import Apps
 from .audit import Audit
@@ -103,6 +104,7 @@ class Operations:
         self.history = PastFigures(history, self.calls)
         self.prometheus = Prometheus(server, self.monitoring, self.listeners, self.dashboard_sessions, self.calls)
         self.alarms = Alarms(server, self.calls)
+        self.alarm_targets = AlarmTargets(server, self.calls, engine, self.pubsub)
         self.topic_metrics = TopicCounts(server, self.calls)
         has_dashboard = dashboard.enabled or (settings.enabled and dashboard.on_management)
         self.modules = Modules(server, self.topic_metrics, self.calls, has_dashboard)

@@ -868,6 +868,9 @@ REASONS: Final = (
     ),
     Reason("other", "api_credentials", ("management.apps",), "a wrong AppID or AppSecret"),
     Reason("other", "dashboard_login", ("dashboard.enabled",), "a dashboard login with a wrong username or password"),
+    Reason(
+        "other", "alarm_notice_dropped", (), "a notice to an alarm target was given up after a day, or too many wait"
+    ),
     Reason("other", "dashboard_role", (), "a dashboard user's role does not allow the request"),
 )
 

@@ -40,6 +40,7 @@ MORE: Final = {
     "Data export and import": "data",
     "Retained messages": "retained",
     "Alarms": "alarms",
+    "Alarm targets": "alarm_targets",
     "Topic metrics": "topic_metrics",
     "Explain": "explain",
     "Top lists": "top",

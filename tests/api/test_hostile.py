@@ -179,7 +179,7 @@ async def test_a_key_that_is_missing(endpoint: Endpoint, key: str) -> None:
 
 def sample(kind: Any) -> Any:
     """Something that is of this type."""
-    values: list[Any] = ["x", 1, True, [], {}, "clientid", "pub", "allow", "avro"]
+    values: list[Any] = ["x", 1, True, [], {}, "clientid", "pub", "allow", "avro", "mqtt"]
     for value in values:
         try:
             msgspec.convert(value, kind)

@@ -11,8 +11,9 @@ from ...actions.sink_action import to_sink
 from ...actions.template import Template
 from ...event import Event
 from ...params import Param, ParamError, Text, resource_param, retry_for_param
+from ...resources.http_headers import header_name, header_value
 from ...resources.sink import SinkRequest
-from .resource import URL_CHARACTERS, HttpRequest, WebHook, header_name, header_value
+from .resource import URL_CHARACTERS, HttpRequest, WebHook
 
 _METHODS: Final = ["POST", "DELETE", "PUT", "GET"]
 _WITHOUT_BODY: Final = frozenset({"GET", "DELETE"})

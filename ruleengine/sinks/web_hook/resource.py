@@ -1,6 +1,5 @@
 """The resource type ``web_hook``: an HTTP server that receives rows."""
 
-import re
 from typing import Final
 from urllib.parse import quote, urlsplit
 
@@ -10,6 +9,7 @@ from ...delivery.buffer import DeliveryOutcome
 from ...delivery.buffered_row import BufferedRow
 from ...network.tls import asked_name, client_context, tls_params
 from ...params import Param, ParamError, Text, read_duration
+from ...resources.http_headers import header_name, header_value
 from ...resources.http_reply import outcome_of
 from ...resources.http_sink import HttpSink
 from ...resources.resource import ResourceType
@@ -17,9 +17,6 @@ from ...resources.sink import SinkContext, buffered, limit_params
 
 URL_CHARACTERS: Final = "/?:@!$&'()*+,;=-._~%"
 """Characters of a path or a query that are sent unchanged: those of RFC 3986, and encoded ones."""
-_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-# Only the client sets headers that frame the request.
-_FRAMING: Final = frozenset({"content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer", "expect"})
 
 
 class HttpRequest(msgspec.Struct, frozen=True, array_like=True):
@@ -29,26 +26,6 @@ class HttpRequest(msgspec.Struct, frozen=True, array_like=True):
     target: str
     headers: dict[str, str]
     body: bytes | None
-
-
-def header_name(key: str, name: str) -> str:
-    """Return the name of a header in the form that is sent: in lower case, ``_`` as ``-``. Raises ParamError."""
-    if not _TOKEN.fullmatch(name):
-        raise ParamError(key, f"{name!r} is not a valid HTTP header name")
-    sent = name.lower().replace("_", "-")
-    if sent in _FRAMING:
-        raise ParamError(key, f"{name} cannot be set")
-    return sent
-
-
-def header_value(key: str, value: object) -> str:
-    """Return the value of a header. Raises ParamError."""
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ParamError(key, "the values of headers must be strings")
-    text = str(value)
-    if any(each in text for each in "\r\n\0"):
-        raise ParamError(key, "a header cannot contain a line break")
-    return text
 
 
 class WebHook(HttpSink):

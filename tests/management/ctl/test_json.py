@@ -120,6 +120,8 @@ EXAMPLES: dict[str, list[str]] = {
     "alarms list [<Which>]": [],
     "alarms deactivate <Name>": ["hot"],
     "alarms clean": [],
+    "alarms targets": [],
+    "alarms test <Target>": ["ops"],
     "traces start <Name> <Type> <Value> [<Seconds>]": ["mine", "clientid", "c"],
     "traces list": [],
     "trace list": [],
@@ -267,6 +269,7 @@ async def test_every_command_with_json(tmp_path: Path) -> None:
         await peer.publish("kept", b"x", retain=True)
         await node.client("kicked", 4)
         node.server.alarms.activate("hot", "it is hot")
+        await node.management.operations.alarm_targets.add("ops", "mqtt", True, ["*"], {"topic": "ops"})
         export = ""
         for usage in EXAMPLES:
             status, out = await said(node, usage, tmp_path, export)

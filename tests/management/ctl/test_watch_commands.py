@@ -27,6 +27,19 @@ async def test_alarms() -> None:
         assert (await ctl(node, "alarms", "list", "some")).status == 1
 
 
+async def test_alarm_targets() -> None:
+    async with managed_node() as node:
+        assert await done(node, "alarms", "targets") == []
+        await node.management.operations.alarm_targets.add("ops", "mqtt", True, ["*"], {"topic": "ops/alarms"})
+        subscriber = await node.client("s")
+        await subscriber.subscribe("ops/alarms")
+        assert await done(node, "alarms", "test", "ops") == ["ok"]
+        assert b"This is a test" in (await subscriber.expect_publish()).payload
+        line = "AlarmTarget(ops, type=mqtt, state=ready, sent=0, failed=0, dropped=0, waiting=0, last_error=-)"
+        assert await done(node, "alarms", "targets") == [line]
+        assert (await ctl(node, "alarms", "test", "nothing")).status == 1
+
+
 async def test_traces() -> None:
     async with managed_node() as node:
         assert await done(node, "traces", "list") == ["Cluster Trace is empty"]
