@@ -112,13 +112,18 @@ async def test_a_clear_that_follows_the_message_it_clears_wins_on_all_nodes(vers
         assert not values(cluster)
 
 
-async def test_a_clear_wins_though_nats_has_its_message_late_and_its_clock_is_early(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The other node reports what it has written, so that no date decides, however slow the machine is."""
-    for module in (retained, settling):
-        monkeypatch.setattr(module, "SETTLE_TIMEOUT", 12.0)
-    monkeypatch.setattr(retained, "PROMPT", 0.5)
+@pytest.fixture
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything that a clear waits for takes longer than it waits."""
+    monkeypatch.setattr(retained, "PROMPT", 0.05)
+    monkeypatch.setattr(retained, "WRITTEN_TIMEOUT", 0.1)
+    monkeypatch.setattr(settling, "ANSWER_TIMEOUT", 0.1)
+
+
+@pytest.mark.usefixtures("short_waits")
+@pytest.mark.parametrize("slow", ["nats", "answers", "questions"])
+async def test_a_clear_wins_however_long_it_takes_though_its_clock_is_early(slow: str) -> None:
+    """The other node reports which of its changes are older, so that no date decides, however slow the machine is."""
     found = [kind for kind in kinds() if kind.qos == 1 and not kind.expires and kind.clear_qos]
     async with cluster_nodes(2, level="disk", cluster={"strict_subscribe": True}) as cluster:
         await prepare(cluster, found)
@@ -129,14 +134,75 @@ async def test_a_clear_wins_though_nats_has_its_message_late_and_its_clock_is_ea
             await controller.subscribe(kind.topic, qos=2)
             if kind.before == "other":
                 await controller.expect_publish(topic=kind.topic, payload=b"before")
-        with slow_writes(cluster, 0, 0.6):
-            for kind in found:
-                await device.publish(kind.topic, b"command", qos=1, retain=True)
-                await controller.expect_publish(topic=kind.topic, payload=b"command")
-            await asyncio.gather(*(retain(cluster[1], kind.topic, b"") for kind in found))
+        names = (cluster.name(0), cluster.name(1))
+        ways = {"nats": (names[0], ""), "answers": names, "questions": names[::-1]}
+        cluster.hub.delays[names[0], ""] = (0.4, 0.4)
+        cluster.hub.delays[ways[slow]] = (0.8, 0.8)
+        for kind in found:
+            await device.send(Publish(kind.topic, b"command", 1, True, packet_id=found.index(kind) + 1))
+        for kind in found:
+            await controller.expect_publish(topic=kind.topic, payload=b"command")
+        await asyncio.gather(*(retain(cluster[1], kind.topic, b"") for kind in found))
+        cluster.hub.delays.clear()
         await until_decided(cluster)
         assert [payloads(node) for node in cluster.nodes.values()] == [{}, {}]
         assert not values(cluster)
+
+
+@pytest.mark.usefixtures("short_waits")
+@pytest.mark.parametrize("early", [0, 1])
+async def test_a_clear_whose_question_is_lost_is_between_the_message_before_it_and_the_one_after_it(early: int) -> None:
+    """Whatever the clocks say: the node is asked again, and reports which of its messages was before the clear."""
+    async with cluster_nodes(2, level="disk", cluster={"strict_subscribe": True}) as cluster:
+        cluster[early].clock.jump = -30
+        controller = await cluster[1].client("controller")
+        await controller.subscribe("#")
+        with slow_writes(cluster, 0, 0.6):
+            for topic in ("cleared", "retained again"):
+                await retain(cluster[0], topic, b"before")
+                await controller.expect_publish(topic=topic, payload=b"before")
+            cluster.hub.drop = 1.0
+            for topic in ("cleared", "retained again"):
+                await controller.publish(topic, b"", retain=True)
+            await controller.ping()
+            await asyncio.sleep(0.3)
+            await retain(cluster[0], "retained again", b"after")
+            cluster.hub.drop = 0.0
+            await until(lambda: not part(cluster[1]).pending)
+        await until_decided(cluster)
+        await until_same(cluster, **{"retained again": b"after"})
+
+
+@pytest.mark.parametrize("jump", [-30, 30])
+async def test_the_clock_of_the_node_with_the_message_may_be_set_before_the_clear(jump: int) -> None:
+    async with cluster_nodes(2, level="disk", cluster={"strict_subscribe": True}) as cluster:
+        controller = await cluster[1].client("controller")
+        await controller.subscribe("t")
+        with slow_writes(cluster, 0, 0.3):
+            await retain(cluster[0], "t", b"command")
+            cluster[0].clock.jump = jump
+            await controller.expect_publish(topic="t", payload=b"command")
+            await retain(cluster[1], "t", b"")
+        await until_decided(cluster)
+        await until_same(cluster)
+
+
+@pytest.mark.usefixtures("short_waits")
+async def test_a_message_that_its_node_could_not_write_is_cleared_though_its_node_was_killed() -> None:
+    """It had answered which of its changes are older, and the clock of the clear's node is early."""
+    async with cluster_nodes(2, level="disk", cluster={"strict_subscribe": True}) as cluster:
+        cluster[1].clock.jump = -30
+        controller = await cluster[1].client("controller")
+        await controller.subscribe("t")
+        with slow_writes(cluster, 0, 5.0):
+            await retain(cluster[0], "t", b"command")
+            await controller.expect_publish(topic="t", payload=b"command")
+            await retain(cluster[1], "t", b"")
+            await cluster.kill(0)
+        await cluster.start(0)
+        await until(lambda: part(cluster[0]).joined)
+        await until_decided(cluster)
+        await until_same(cluster)
 
 
 async def test_a_message_that_follows_a_clear_stays_though_the_clear_is_written_after_it() -> None:

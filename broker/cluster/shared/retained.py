@@ -4,21 +4,21 @@ A change takes effect on this node immediately. The bucket decides which change 
 it; so does this node, if another node's change came later. A SUBSCRIBE reads this node's store, and does not wait.
 
 A clear follows a message that its client has seen, which another node may not have written to the bucket yet.
-Therefore, before this node writes the clear, it asks the other nodes to write their changes of the topic (``SETTLE``).
-Each answers with the revision up to which the bucket has them: these are older than the clear, all others are later.
-The acknowledgement waits until the order is decided.
+Therefore, before this node writes the clear, it asks the other nodes (``settling``). Each answers with a moment: its
+changes of the topic up to this moment are older than the clear, all others are newer. The acknowledgement of the clear
+waits until the order is decided.
 """
 
 import asyncio
 import heapq
 import logging
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from ...config import ZoneSettings
-from ...core.cluster import ELECTION, CallFailed
+from ...core.cluster import ELECTION
 from ...mqtt.message import Message
 from ...mqtt.properties import memory_size
 from ...persistence.log import records
@@ -31,15 +31,16 @@ from ..members.members import Members
 from ..nats.interface import NEVER_THERE, BucketEntry, NoAnswer, TooLarge, Unavailable, Unknown, WrongRevision, fits
 from ..wire import MALFORMED, thing_key, valid_body, valid_time
 from .bucket_life import AGAIN, NEVER, RECORD, BucketRecord, Version, each_of
-from .settling import NOBODY, SETTLE_TIMEOUT, Settling
+from .settling import BEFORE, NOBODY, Moment, Settled, Settling
 from .shared_map import AT_ONCE, KnownValue, SharedChange, SharedMap
 
 logger = logging.getLogger(__name__)
 
 BUCKET: Final = "retained"
 PROMPT: Final = 1.0
-"""Seconds within which a clear is regarded as later than anything in the bucket, and within which the question to the
-other nodes is regarded as asked at the time of the clear."""
+"""Seconds within which a clear is regarded as later than any change of a node that has not answered."""
+WRITTEN_TIMEOUT: Final = 1.0
+"""Seconds that a clear of another node waits until the bucket has the changes of this node that it follows."""
 SWEEP: Final = 1.0
 TOO_LARGE: Final = "retained_too_large"
 _BESIDE: Final = 2048
@@ -54,40 +55,53 @@ _LATER: Final = 60.0
 class RetainedValue(msgspec.Struct, array_like=True, frozen=True):
     """A retained message as in the bucket; its time is a date. ``mountpoint``: its publisher's. ``version``: the
     position up to which the writing node had read an earlier bucket, which was lost. ``at``: the date when the message
-    was retained, which is later than its own if it was delayed or copied; 0: not known."""
+    was retained, which is later than its own if it was delayed or copied; 0: not known. ``moment``: the same at the
+    writing node."""
 
     body: records.StoredBody
     mountpoint: str
     version: Version | None = None
     at: float = 0.0
+    moment: Moment = BEFORE
 
 
 class Deletion(msgspec.Struct, array_like=True, frozen=True):
-    """The value of a deletion: the date of the clear, or of the message that has expired. ``settled``: nodes that had
-    written all their changes of the topic; any other change of theirs is later."""
+    """The value of a deletion: the date of the clear, or of the message that has expired. ``until``: for nodes that
+    have answered the question of the clear, by their uids, up to which moment their changes are older."""
 
     at: float
-    settled: tuple[str, ...] = ()
+    until: dict[str, Moment] = {}
 
 
 class Unwritten(msgspec.Struct, array_like=True, frozen=True):
     """A row for a topic with a change that the bucket may not have yet. ``base``: how far this node had read (bucket
-    and revision). ``at``: the date of the change."""
+    and revision). ``at``: the date of the change, ``moment``: the same at this node."""
 
     bucket: str
     base: int
     at: float
+    moment: Moment = BEFORE
+
+
+class _Origin(NamedTuple):
+    """The date of an entry of the bucket, the node that wrote it, and its moment there. For a deletion, ``until`` is as
+    in ``Deletion``."""
+
+    date: float
+    node: str
+    uid: str = ""
+    moment: Moment = BEFORE
+    until: dict[str, Moment] = {}
 
 
 class _Change(SharedChange):
     """A topic whose retained message was changed here. ``base``: how far this node had read at the time of the change.
     ``at``: its date; 0: the message has expired, and ``expired`` is the date of the message. ``count`` grows with each
     change. ``late``: an attempt to write the change has failed. ``restored``: the change is from before this node's
-    start; the node may have forgotten that it was written, and later changes. ``since``: time of the last change, by
-    the loop's clock. ``waiting``: futures that are done when the bucket has the change of that ``count``, or a later
-    one."""
+    start; the node may have forgotten that it was written, and later changes. ``moment``: of the last change.
+    ``waiting``: futures that are done when the bucket has the change of that ``count``, or a later one."""
 
-    __slots__ = ("at", "base", "count", "expired", "late", "restored", "since", "topic", "waiting")
+    __slots__ = ("at", "base", "count", "expired", "late", "moment", "restored", "topic", "waiting")
 
     def __init__(self, name: str, topic: str, base: int, at: float) -> None:
         super().__init__(name)
@@ -98,7 +112,7 @@ class _Change(SharedChange):
         self.count = 0
         self.late = False
         self.restored = False
-        self.since = 0.0
+        self.moment = BEFORE
         self.waiting: list[tuple[int, asyncio.Future[None]]] = []
 
     def decision(self) -> asyncio.Future[None]:
@@ -142,7 +156,7 @@ class ClusterRetained(SharedMap[_Change, _Known, str, tuple[str, RetainedValue]]
         # (when, key, revision, date): messages that will have expired by then
         self._expiring: list[tuple[float, str, int, float]] = []
         self._alone_since: float | None = None
-        self._settling = Settling(membership, calls, self._tasks, self._written)
+        self._settling = Settling(context, membership, calls, self._tasks, self._written)
         context.broker.retaining.changes = self
 
     # ------------------------------------------------------------- start, stop
@@ -153,6 +167,7 @@ class ClusterRetained(SharedMap[_Change, _Known, str, tuple[str, RetainedValue]]
         for topic, row in list(self._rows.items()):
             change = self._change(topic, row.base, row.at)
             change.late = change.restored = True
+            change.moment = row.moment
             joined = self._life.joined
             if joined is None or joined.id != row.bucket:
                 change.base = 0
@@ -228,12 +243,13 @@ class ClusterRetained(SharedMap[_Change, _Known, str, tuple[str, RetainedValue]]
         change = self._change(topic, base, self._clock.wall())
         change.at = self._clock.wall()
         change.restored = False
-        change.since = asyncio.get_running_loop().time()
+        change.moment = self._settling.moment
         if not self.writable:
             change.late = True
         change.base = max(change.base, base, self._deleted.get(name, 0))
         # In the same batch as the message itself: an acknowledged change outlives this process, and is written later.
-        self._rows.put(topic, Unwritten("" if joined is None else joined.id, change.base, change.at))
+        bucket = "" if joined is None else joined.id
+        self._rows.put(topic, Unwritten(bucket, change.base, change.at, change.moment))
         # While the bucket can be written, a retained message is acknowledged when it is on this node's disk.
         return None if self.writable and self._broker.retained.get(topic) is not None else change.decision()
 
@@ -254,7 +270,7 @@ class ClusterRetained(SharedMap[_Change, _Known, str, tuple[str, RetainedValue]]
             message = self._broker.retained.get(change.topic)
             if message is not None and self._broker.retained.expired(message, self._clock.now()):
                 message = None
-            data = None if message is None else self._encoded(message, None, change.at)
+            data = None if message is None else self._encoded(message, None, change.at, change.moment)
             try:
                 revision = await self._write_value(change, data)
             except TooLarge:
@@ -280,12 +296,12 @@ class ClusterRetained(SharedMap[_Change, _Known, str, tuple[str, RetainedValue]]
         :raises TooLarge: the bucket does not accept such a value.
         """
         clear = data is None and change.at > 0.0
-        count = change.count
-        settled, decisive = NOBODY, False
+        count, at = change.count, change.at or change.expired
+        settled = NOBODY
         if clear:
-            # After a failed attempt or a restart, other nodes may have changed the topic since the clear.
-            decisive = not change.late and not change.restored and self._is_prompt(change)
-            settled = await self._settling.elsewhere(change.name)
+            settled = await self._settling.elsewhere(change.name, change.moment[1])
+            if change.restored:
+                settled = Settled({}, settled.complete)  # the clear was before the moment that was asked about
         known = self._known.get(change.name)
         entry: BucketEntry | None = None
         base = NEVER_THERE if known is None else known.revision
@@ -304,7 +320,7 @@ class ClusterRetained(SharedMap[_Change, _Known, str, tuple[str, RetainedValue]]
                         own = None if data is None else self._values.value(data)
                         if there is not None and own is not None and own[1].body == there[1].body:
                             return entry.revision  # an earlier attempt was applied
-                        if self._newer(entry, change, clear, settled.nodes if decisive else {}):
+                        if self._newer(entry, change, clear, settled.until):
                             if change.count != count:
                                 return None  # another change followed: it has seen more than this one
                             self._done(change, 0, entry)
@@ -318,7 +334,7 @@ class ClusterRetained(SharedMap[_Change, _Known, str, tuple[str, RetainedValue]]
                     nonce = self._context.nonce()
                     about = b""
                     if data is None:
-                        about = self._wire.write(Deletion(change.at or change.expired, tuple(settled.nodes)))
+                        about = self._wire.write(Deletion(at, settled.until))
                     revision = await self._nats.write(BUCKET, change.name, data, base, nonce, self.write_timeout, about)
                 except WrongRevision:  # another node's change was written first
                     entry = BucketEntry(change.name, None, base)
@@ -330,57 +346,53 @@ class ClusterRetained(SharedMap[_Change, _Known, str, tuple[str, RetainedValue]]
             await asyncio.sleep(AGAIN)
             return None
 
-    def _dated(self, entry: BucketEntry) -> tuple[float, str]:
-        """Return the date of a value, and the node that wrote it. A deletion by other means has neither."""
+    def _origin(self, entry: BucketEntry) -> _Origin:
+        """Return where an entry comes from. Of a deletion by other means, nothing is known."""
         if entry.value is None:
             deleted = self._deletion.value(entry.about) if entry.about else None
-            return (0.0, "") if deleted is None or not valid_time(deleted[1].at) else (deleted[1].at, deleted[0].node)
-        found = self._read(entry)
-        return (0.0, "") if found is None else (found[1].at or found[1].body.timestamp, found[0])
+            if deleted is None or not valid_time(deleted[1].at):
+                return _Origin(0.0, "")
+            return _Origin(deleted[1].at, deleted[0].node, until=deleted[1].until)
+        read = self._values.value(entry.value)
+        if read is None or self._read(entry) is None:
+            return _Origin(0.0, "")
+        header, value = read
+        return _Origin(value.at or value.body.timestamp, header.node, header.uid, value.moment)
 
-    def _is_prompt(self, change: _Change) -> bool:
-        return asyncio.get_running_loop().time() - change.since < PROMPT
-
-    def _newer(self, entry: BucketEntry, change: _Change, clear: bool, settled: dict[str, int | None]) -> bool:
+    def _newer(self, entry: BucketEntry, change: _Change, clear: bool, settled: dict[str, Moment]) -> bool:
         """Return whether a value stays that another node has written, when neither node knew of the other's change.
-        Values that this node has written since its start are older. So are values that a clear finds that was not
-        delayed, and a deletion before which this node had written all its changes. ``settled``: for nodes that answered
-        the question of this clear, up to which revision everything is older."""
+        Values that this node has written since its start are older. ``settled``: for nodes that have answered the
+        question of this clear, by their uids, up to which moment their changes are older. The same is known for this
+        node if the value is a deletion whose question this node has answered. Otherwise, dates decide, except for a
+        clear that was not delayed."""
         node = self._context.node
-        there = self._dated(entry)
-        if not change.restored:
-            if there[1] == node:
-                return False
-            until = settled.get(there[1])
-            if until is not None:
-                return entry.revision > until
-            if clear and not change.late and self._is_prompt(change):
-                return False
-            deleted = self._deletion.value(entry.about) if entry.value is None and entry.about else None
-            if deleted is not None and node in deleted[1].settled:
-                return False
-        return there > (change.at, node)
+        there = self._origin(entry)
+        if there.node == node and not change.restored:
+            return False
+        until = there.until.get(self._wire.uid)
+        if until is not None:
+            return change.moment <= until
+        until = settled.get(there.uid)
+        if until is not None:
+            return there.moment > until
+        if clear and not change.late and not change.restored and self._clock.now() - change.moment[1] < PROMPT:
+            return False
+        return (there.date, there.node) > (change.at, node)
 
-    async def _written(self, names: list[str]) -> list[int]:
+    async def _written(self, asked: list[tuple[str, float]]) -> list[bool]:
         """See ``Settling``: write this node's changes of topics that another node is about to clear."""
-        if self._watch is None:
-            raise CallFailed("it has not started yet")
-        waiting: list[asyncio.Future[None]] = []
-        for name in names:
+        found: list[asyncio.Future[None] | None] = []
+        for name, until in asked:
             change = self._changes.get(name)
-            # A clear by this node may itself wait for that node.
-            if change is not None and self._broker.retained.get(change.topic) is not None:
-                waiting.append(change.decision())
+            # A clear by this node may itself wait for that node. A change that is newer need not be written before.
+            if change is None or self._broker.retained.get(change.topic) is None or change.moment[1] > until:
+                found.append(None)
+            else:
+                found.append(change.decision())
+        waiting = [future for future in found if future is not None]
         if waiting:
-            _, late = await asyncio.wait(waiting, timeout=SETTLE_TIMEOUT)
-            if late:
-                raise CallFailed("it cannot be written now")
-        return [self._known_until(name) for name in names]
-
-    def _known_until(self, name: str) -> int:
-        """Return the revision up to which this node knows a topic in the bucket, at least."""
-        known = self._known.get(name)
-        return max(self._last, 0 if known is None else known.revision, self._deleted.get(name, 0))
+            await asyncio.wait(waiting, timeout=WRITTEN_TIMEOUT)
+        return [self._watch is not None and (future is None or future.done()) for future in found]
 
     def _has(self, change: _Change, data: bytes | None, revision: int) -> None:
         if data is None:
@@ -410,11 +422,13 @@ class ClusterRetained(SharedMap[_Change, _Known, str, tuple[str, RetainedValue]]
         # Not by ``_told``: a node that has started knows the revisions of values that it has not applied yet.
         self._apply(entry)
 
-    def _encoded(self, message: Message, version: Version | None, at: float = 0.0) -> bytes:
+    def _encoded(
+        self, message: Message, version: Version | None, at: float = 0.0, moment: Moment = BEFORE
+    ) -> bytes:
         if not message.id:
             message.id = self._context.nonce().upper()
         record = retained_record(message, self._clock.skew)
-        return self._wire.write(RetainedValue(record.body, record.mountpoint, version, at))
+        return self._wire.write(RetainedValue(record.body, record.mountpoint, version, at, moment))
 
     # ------------------------------------------------------- changes of others
 

@@ -1,4 +1,5 @@
-"""Settling: before a node clears a retained message, other nodes write what they have of its topic (``retained``)."""
+"""Settling: before a node clears a retained message, it asks the other nodes which of their changes of its topic are
+older than the clear (``retained``)."""
 
 import asyncio
 import logging
@@ -9,22 +10,42 @@ import msgspec
 
 from ...core.cluster import RUNNING, CallFailed, NodeUnreachable
 from ..calls import Calls
+from ..context import ClusterContext
 from ..members.members import Members
+from ..members.peer import Peer
 from ..tasks import Tasks
 
 logger = logging.getLogger(__name__)
 
 SETTLE: Final = "retained.settle"
-SETTLE_TIMEOUT: Final = 2.0
-"""Seconds that other nodes have to write the messages that a clear follows."""
+ANSWER_TIMEOUT: Final = 2.0
+"""Seconds until a node is asked again for the first time; after that, the double each time."""
+AGAIN: Final = 0.1
+"""Seconds until a node is asked again that is not connected to NATS at the moment."""
+_DRIFT: Final = 0.001
+"""By how much of a duration it may be longer by another node's clock."""
+
+Moment = tuple[int, float]
+"""A time at one node: its incarnation, and seconds by ``Clock.now``, which does not jump. Moments of one node can be
+compared, those of different nodes cannot."""
+
+BEFORE: Final[Moment] = (0, 0.0)
+"""Earlier than any moment: not known."""
+
+
+class Answer(msgspec.Struct, array_like=True, frozen=True):
+    """What a node answers about a topic. Its changes up to ``until`` are older than the clear, all others are newer;
+    ``None``: it has started since the clear, and cannot tell. ``written``: the bucket has the older ones."""
+
+    until: Moment | None
+    written: bool
 
 
 class Settled(NamedTuple):
-    """What other nodes answered about a topic. ``nodes``: for each node that had written all its changes, the revision
-    that it knew in the bucket then: any later change of that node gets a greater one; ``None``: it did not report one.
-    ``complete``: all other nodes have answered."""
+    """What other nodes answered about a topic. ``until``: by their uids, see ``Answer``. ``complete``: all other nodes have
+    answered, and the bucket has all their changes that are older than the clear."""
 
-    nodes: dict[str, int | None]
+    until: dict[str, Moment]
     complete: bool
 
 
@@ -34,29 +55,42 @@ NOBODY: Final = Settled({}, True)
 class Settling:
     """The questions to other nodes, and the answers of this node.
 
-    ``written``: waits until the bucket has this node's changes of these keys, no longer than ``SETTLE_TIMEOUT``, and
-    returns the revision that this node knows then for each. It raises CallFailed if they cannot be written."""
+    ``written``: waits for a moment until the bucket has this node's changes up to a time (``Clock.now``) of keys, and
+    returns for each whether it does."""
 
     def __init__(
-        self, members: Members, calls: Calls, tasks: Tasks, written: Callable[[list[str]], Awaitable[list[int]]]
+        self,
+        context: ClusterContext,
+        members: Members,
+        calls: Calls,
+        tasks: Tasks,
+        written: Callable[[list[tuple[str, float]]], Awaitable[list[bool]]],
     ) -> None:
+        self._wire = context.wire
+        self._clock = context.clock
+        self._started = context.clock.now()
         self._peers = members.peers
         self._calls = calls
         self._tasks = tasks
         self._written = written
-        # Keys that other nodes are asked about together, and their answer.
-        self._asked: list[str] = []
+        # Keys that other nodes are asked about together, each with the time of its clear, and their answer.
+        self._asked: dict[str, float] = {}
         self._asking: asyncio.Task[dict[str, Settled]] | None = None
         calls.serve(SETTLE, self._answer)
 
     def stop(self) -> None:
         """Forget the questions, whose tasks were cancelled."""
-        self._asked = []
+        self._asked = {}
         self._asking = None
 
-    async def elsewhere(self, name: str) -> Settled:
-        """Wait until the other nodes have written their changes of a key."""
-        self._asked.append(name)
+    @property
+    def moment(self) -> Moment:
+        """The present."""
+        return self._wire.incarnation, self._clock.now()
+
+    async def elsewhere(self, name: str, at: float) -> Settled:
+        """Return what the other nodes answer about a key that was cleared at a time (``Clock.now``)."""
+        self._asked[name] = at
         asking = self._asking
         if asking is None:
             asking = self._asking = self._tasks.run(self._ask_others())
@@ -65,29 +99,49 @@ class Settling:
     async def _ask_others(self) -> dict[str, Settled]:
         await asyncio.sleep(0)  # all clears of this iteration together
         self._asking = None
-        names, self._asked = self._asked, []
-        question = msgspec.msgpack.encode(names)
+        asked, self._asked = self._asked, {}
         peers = list(self._peers.values())
-        running = [peer.name for peer in peers if peer.status == RUNNING]
-        answers = await asyncio.gather(*(self._ask(node, question, len(names)) for node in running))
-        found = [(node, answer) for node, answer in zip(running, answers, strict=True) if answer is not None]
-        complete = len(found) == len(peers)
-        return {
-            name: Settled({node: answer[number] for node, answer in found}, complete)
-            for number, name in enumerate(names)
-        }
+        running = [peer for peer in peers if peer.running]
+        answers = await asyncio.gather(*(self._ask(peer, asked) for peer in running))
+        found = [(peer.uid, answer) for peer, answer in zip(running, answers, strict=True) if answer is not None]
+        settled = {}
+        for number, name in enumerate(asked):
+            each = [(uid, answer[number]) for uid, answer in found]
+            until = {uid: answer.until for uid, answer in each if answer.until is not None}
+            settled[name] = Settled(until, len(until) == len(peers) and all(answer.written for _, answer in each))
+        return settled
 
-    async def _ask(self, node: str, question: bytes, count: int) -> list[int] | list[None] | None:
-        """Ask a node, and return the revision for each of ``count`` keys; ``None``: it has not answered, or could
-        not."""
-        try:
-            answer = await self._calls.call(node, SETTLE, question, SETTLE_TIMEOUT)
-            revisions = self._calls.decoded(node, answer, list[int]) if answer else []
-        except (NodeUnreachable, CallFailed) as error:
-            logger.debug("cluster_retained_not_settled node=%s error=%s", node, error)
-            return None
-        return revisions if len(revisions) == count else [None] * count  # a node of an earlier version reports none
+    async def _ask(self, peer: Peer, asked: dict[str, float]) -> list[Answer] | None:
+        """Ask a node until it answers, or is no longer Running; ``None``: it has not answered, or could not.
+
+        How long ago the clear was travels with each question. Therefore, it does not matter how late the question
+        arrives, nor what time it is by the other node's clock."""
+        timeout = ANSWER_TIMEOUT
+        while True:
+            now = self._clock.now()
+            question = msgspec.msgpack.encode([(name, now - at) for name, at in asked.items()])
+            until = asyncio.get_running_loop().time() + AGAIN
+            try:
+                answer = await self._calls.call(peer.name, SETTLE, question, timeout)
+                answers = self._calls.decoded(peer.name, answer, list[Answer])
+                return answers if len(answers) == len(asked) else None
+            except CallFailed as error:
+                logger.debug("cluster_retained_not_settled node=%s error=%s", peer.name, error)
+                return None
+            except NodeUnreachable as error:
+                logger.debug("cluster_retained_not_settled node=%s error=%s", peer.name, error)
+                if peer.status != RUNNING or self._peers.get(peer.name) is not peer:
+                    return None
+            timeout *= 2
+            await asyncio.sleep(max(until - asyncio.get_running_loop().time(), 0.0))
 
     async def _answer(self, node: str, argument: bytes) -> bytes:
-        names = self._calls.decoded(node, argument, list[str])
-        return msgspec.msgpack.encode(await self._written(names))
+        asked = self._calls.decoded(node, argument, list[tuple[str, float]])
+        now = self._clock.now()
+        # Rather too late than too early: the clear follows what its client has seen.
+        untils = [now - max(age, 0.0) * (1.0 - _DRIFT) for _, age in asked]
+        written = await self._written([(name, until) for (name, _), until in zip(asked, untils, strict=True)])
+        return msgspec.msgpack.encode([
+            Answer((self._wire.incarnation, until) if until >= self._started else None, each)
+            for until, each in zip(untils, written, strict=True)
+        ])
