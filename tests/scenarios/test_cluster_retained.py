@@ -346,6 +346,7 @@ async def test_a_delayed_message_is_as_late_as_it_is_retained() -> None:
         await until_late(cluster[1])
         await asyncio.sleep(0.01)
         await cluster[0].pass_time(6)
+        await cluster[1].pass_time(6)
         await until(lambda: payloads(cluster[0]) == {"t": b"late"} and not part(cluster[0]).pending)
         cluster.heal()
         await until(lambda: not part(cluster[1]).pending)

@@ -19,6 +19,7 @@ import msgspec
 
 from ...config import ZoneSettings
 from ...core.cluster import ELECTION
+from ...loop.clock import JUMP
 from ...mqtt.message import Message
 from ...mqtt.properties import memory_size
 from ...persistence.log import records
@@ -299,9 +300,10 @@ class ClusterRetained(SharedMap[_Change, _Known, str, tuple[str, RetainedValue]]
         count, at = change.count, change.at or change.expired
         settled = NOBODY
         if clear:
+            skew = change.at - change.moment[1]
             settled = await self._settling.elsewhere(change.name, change.moment[1])
-            if change.restored:
-                settled = Settled({}, settled.complete)  # the clear was before the moment that was asked about
+            if change.restored or self._clock.skew - skew > JUMP:  # it is not certain how long ago the clear was
+                settled = Settled({}, settled.complete)
         known = self._known.get(change.name)
         entry: BucketEntry | None = None
         base = NEVER_THERE if known is None else known.revision
