@@ -424,9 +424,7 @@ class ClusterRetained(SharedMap[_Change, _Known, str, tuple[str, RetainedValue]]
         # Not by ``_told``: a node that has started knows the revisions of values that it has not applied yet.
         self._apply(entry)
 
-    def _encoded(
-        self, message: Message, version: Version | None, at: float = 0.0, moment: Moment = BEFORE
-    ) -> bytes:
+    def _encoded(self, message: Message, version: Version | None, at: float = 0.0, moment: Moment = BEFORE) -> bytes:
         if not message.id:
             message.id = self._context.nonce().upper()
         record = retained_record(message, self._clock.skew)

@@ -141,7 +141,9 @@ class Settling:
         # Rather too late than too early: the clear follows what its client has seen.
         untils = [now - max(age, 0.0) * (1.0 - _DRIFT) for _, age in asked]
         written = await self._written([(name, until) for (name, _), until in zip(asked, untils, strict=True)])
-        return msgspec.msgpack.encode([
-            Answer((self._wire.incarnation, until) if until >= self._started else None, each)
-            for until, each in zip(untils, written, strict=True)
-        ])
+        return msgspec.msgpack.encode(
+            [
+                Answer((self._wire.incarnation, until) if until >= self._started else None, each)
+                for until, each in zip(untils, written, strict=True)
+            ]
+        )
