@@ -349,7 +349,7 @@ class ClusterRetained(SharedMap[_Change, _Known, str, tuple[str, RetainedValue]]
             return None
 
     def _origin(self, entry: BucketEntry) -> _Origin:
-        """Return where an entry comes from. Of a deletion by other means, nothing is known."""
+        """Return the origin of an entry. Of a deletion by other means, nothing is known."""
         if entry.value is None:
             deleted = self._deletion.value(entry.about) if entry.about else None
             if deleted is None or not valid_time(deleted[1].at):
