@@ -79,7 +79,7 @@ PARTS = (
     Part(
         "cluster-shared",
         "broker.cluster.shared",
-        "cluster-members cluster-nats cluster-wire core log mqtt observability persistence session settings store",
+        "cluster-members cluster-nats cluster-wire core log loop mqtt observability persistence session settings store",
     ),
     Part(
         "cluster-moving",

@@ -33,7 +33,7 @@ BEFORE: Final[Moment] = (0, 0.0)
 """Earlier than any moment: not known."""
 
 
-class Answer(msgspec.Struct, array_like=True, frozen=True):
+class SettleAnswer(msgspec.Struct, array_like=True, frozen=True):
     """What a node answers about a topic. Its changes up to ``until`` are older than the clear, all others are newer;
     ``None``: it has started since the clear, and cannot tell. ``written``: the bucket has the older ones."""
 
@@ -42,7 +42,7 @@ class Answer(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Settled(NamedTuple):
-    """What other nodes answered about a topic. ``until``: by their uids, see ``Answer``. ``complete``: all other nodes
+    """What other nodes answered about a topic. ``until``: by their uids, see ``SettleAnswer``. ``complete``: all other nodes
     have answered, and the bucket has all their changes that are older than the clear."""
 
     until: dict[str, Moment]
@@ -111,7 +111,7 @@ class Settling:
             settled[name] = Settled(until, len(until) == len(peers) and all(answer.written for _, answer in each))
         return settled
 
-    async def _ask(self, peer: Peer, asked: dict[str, float]) -> list[Answer] | None:
+    async def _ask(self, peer: Peer, asked: dict[str, float]) -> list[SettleAnswer] | None:
         """Ask a node until it answers, or is no longer Running; ``None``: it has not answered, or could not.
 
         How long ago the clear was travels with each question. Therefore, it does not matter how late the question
@@ -123,7 +123,7 @@ class Settling:
             until = asyncio.get_running_loop().time() + AGAIN
             try:
                 answer = await self._calls.call(peer.name, SETTLE, question, timeout)
-                answers = self._calls.decoded(peer.name, answer, list[Answer])
+                answers = self._calls.decoded(peer.name, answer, list[SettleAnswer])
                 return answers if len(answers) == len(asked) else None
             except CallFailed as error:
                 logger.debug("cluster_retained_not_settled node=%s error=%s", peer.name, error)
@@ -143,7 +143,7 @@ class Settling:
         written = await self._written([(name, until) for (name, _), until in zip(asked, untils, strict=True)])
         return msgspec.msgpack.encode(
             [
-                Answer((self._wire.incarnation, until) if until >= self._started else None, each)
+                SettleAnswer((self._wire.incarnation, until) if until >= self._started else None, each)
                 for until, each in zip(untils, written, strict=True)
             ]
         )
