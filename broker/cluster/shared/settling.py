@@ -42,8 +42,8 @@ class SettleAnswer(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Settled(NamedTuple):
-    """What other nodes answered about a topic. ``until``: by their uids, see ``SettleAnswer``. ``complete``: all other nodes
-    have answered, and the bucket has all their changes that are older than the clear."""
+    """What other nodes answered about a topic. ``until``: by their uids, see ``SettleAnswer``. ``complete``: all other
+    nodes have answered, and the bucket has all their changes that are older than the clear."""
 
     until: dict[str, Moment]
     complete: bool
