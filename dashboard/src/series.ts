@@ -3,9 +3,10 @@
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { api } from "./api";
 import { useData, useLive } from "./hooks";
+import { type Resolution, STEPS } from "./range";
 
 export interface Monitor {
-  resolution: "second" | "minute";
+  resolution: Resolution;
   columns: string[];
   points: number[][];
   gaps: [number, number][];
@@ -35,7 +36,7 @@ export class Series {
   }
 
   static of({ resolution, points, columns, drops }: Monitor): Series {
-    const step = resolution === "second" ? 1_000 : 60_000;
+    const step = STEPS[resolution];
     const time = columns.indexOf("at");
     // Where each point stands; undefined: nothing is known.
     const places: (number | undefined)[] = [];
@@ -128,6 +129,32 @@ export class Series {
   }
 }
 
+/** The values of `other`, which is `shift` milliseconds earlier, at the times of `series`. Null: nothing is known. */
+export function aligned(series: Series, other: Series, shift: number): Record<string, Values> {
+  let next = 0;
+  const places = series.at.map((at) => {
+    const then = at - shift;
+    while (next < other.at.length && (other.at[next] ?? 0) < then) next += 1;
+    // A point is that of the time before it.
+    const found = other.at[next];
+    return found !== undefined && found - other.step < then ? next : undefined;
+  });
+  return Object.fromEntries(
+    Object.entries(other.columns).map(([name, values]) => [name, places.map((place) => (place === undefined ? null : (values[place] ?? null)))]),
+  );
+}
+
+/** The place of the point of this moment, or of the next one. */
+export function placeOf(series: Series, moment: number): number | null {
+  const found = series.at.findIndex((at) => at >= moment);
+  return found < 0 || (series.at[found] ?? 0) - moment > 2.5 * series.step ? null : found;
+}
+
+/** How many points before it a moment is compared with: a minute, an hour, a day. */
+export function backOf(series: Series): number {
+  return series.step >= STEPS.ten_minutes ? 144 : 60;
+}
+
 export interface Change {
   name: string;
   by: number;
@@ -157,9 +184,12 @@ export function changes(series: Series, index: number, back = 60): { figures: Ch
 export interface Asked {
   /** A node, `all` of them in sum, or "" for the one that answers. */
   node: string;
-  /** Milliseconds. */
+  /** Milliseconds before now, or with `from` and `to`, both Unix milliseconds, an absolute range. */
   span: number;
-  resolution: "second" | "minute";
+  from?: number | undefined;
+  to?: number | undefined;
+  /** Undefined: the finest that the node still has. */
+  resolution?: Resolution | undefined;
   /** Names with commas between them; else all columns. */
   columns?: string;
   /** Whether the figures of one node are followed by the stream. */
@@ -172,18 +202,27 @@ export interface Followed {
   reload: () => void;
 }
 
-/** The points of the span: read once, then followed by the stream, or asked for every few seconds. */
-export function useSeries({ node, span, resolution, columns, live = false }: Asked): Followed {
+/** Nothing is asked. */
+const NOTHING: Asked = { node: "", span: 0 };
+
+/** The points of the span: read once, then followed by the stream, or asked for every few seconds. `null`: none now. */
+export function useSeries(asked: Asked | null): Followed {
+  const { node, span, from, to, resolution, columns, live = false } = asked ?? NOTHING;
+  const follows = asked !== null && from === undefined && resolution === "second";
   const [series, setSeries] = useState<Series | undefined>(undefined);
   const [opened, setOpened] = useState(0);
   const known = useRef(false);
   const past = useData(
-    (signal) => api.get<Monitor>("/monitor", { resolution, node, span, columns }, signal),
-    [node, span, resolution, columns, opened],
-    resolution === "minute" ? 60_000 : 0,
+    async (signal) => {
+      if (asked === null) return undefined;
+      const range = from === undefined ? { span } : { from: Math.max(0, from), to };
+      return api.get<Monitor>("/monitor", { resolution, node, columns, ...range }, signal);
+    },
+    [node, span, from, to, resolution, columns, opened],
+    asked !== null && from === undefined && !follows ? 60_000 : 0,
   );
   // In the frame in which it came, as all that follows.
-  useLayoutEffect(() => setSeries(undefined), [node, resolution]);
+  useLayoutEffect(() => setSeries(undefined), [node, resolution, from, to]);
   useLayoutEffect(() => {
     if (past.data) setSeries(Series.of(past.data));
     else if (past.error) setSeries((before) => before ?? Series.empty());
@@ -193,11 +232,11 @@ export function useSeries({ node, span, resolution, columns, live = false }: Ask
   const last = series?.at.at(-1) ?? 0;
   const more = useData(
     async (signal) => {
-      if (streamed || resolution !== "second" || last === 0) return undefined;
+      if (streamed || !follows || last === 0) return undefined;
       return api.get<Monitor>("/monitor", { resolution, node, from: last + 1, columns }, signal);
     },
-    [streamed, resolution, last === 0],
-    streamed ? 0 : 2_000,
+    [streamed, follows, last === 0],
+    streamed || !follows ? 0 : 2_000,
   );
   useLayoutEffect(() => {
     const found = more.data;
@@ -216,7 +255,7 @@ export function useSeries({ node, span, resolution, columns, live = false }: Ask
       known.current = true;
     },
     figures: (figures: Figures) => {
-      if (resolution === "second") setSeries((before) => (before ?? Series.empty()).with([figures], span));
+      if (follows) setSeries((before) => (before ?? Series.empty()).with([figures], span));
     },
   });
   return { series, error: past.error, reload: past.reload };

@@ -71,10 +71,10 @@ async def test_refusals_and_drops_by_reason(open_page: OpenPage, shared_node: Da
     await page.reload()
     await expect(row(page, "banned")).to_be_visible()
     await expect(row(page, "no_subscribers")).to_have_count(0)
-    await page.get_by_role("combobox", name="Time range").select_option("day")
-    assert "span=day" in page.url
+    await page.get_by_role("button", name="Last day").click()
+    assert "range=day" in page.url
     await page.go_back()
-    await expect(page.get_by_role("combobox", name="Time range")).to_have_value("hour")
+    await expect(page.get_by_role("button", name="Last hour")).to_have_attribute("aria-pressed", "true")
     # A page that shows a reason sends here.
     await page.goto(f"{shared_node.url}/#/overview")
     await page.get_by_role("link", name="banned", exact=True).click()

@@ -1,7 +1,8 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type uPlot from "uplot";
 import { returned } from "../api";
-import { clock, exact } from "../format";
+import { exact } from "../format";
+import { atOf } from "../range";
 import { texts } from "../texts/common";
 import { isDark } from "../theme";
 import { inTurn } from "../turns";
@@ -15,6 +16,16 @@ export interface Series {
   values: (number | null)[];
   /** One of the colours `--line-1` to `--line-8`; else in their order. */
   color?: number;
+  /** Of another time, to compare with: a broken line. */
+  faint?: boolean;
+}
+
+/** Something that happened at a moment. */
+export interface Mark {
+  /** Unix milliseconds. */
+  at: number;
+  /** A custom property of `styles.css`, such as `--bad`. */
+  colour: string;
 }
 
 export interface ChartProps {
@@ -35,9 +46,16 @@ export interface ChartProps {
   binary?: boolean;
   /** Charts of one name, over the same times, show the same moment. */
   sync?: string;
+  marks?: Mark[];
   /** The place in `at` that is pointed at. */
   onHover?: (index: number | null) => void;
+  /** A part of the time that was chosen by dragging, in Unix milliseconds. */
+  onSelect?: (from: number, to: number) => void;
+  /** The moment that was clicked, or chosen by Enter. */
+  onPick?: (at: number) => void;
 }
+
+const NO_MARKS: Mark[] = [];
 
 function colour(index: number): string {
   return getComputedStyle(document.documentElement).getPropertyValue(`--line-${(index % 8) + 1}`).trim();
@@ -79,7 +97,7 @@ function stack(series: Series[]): (number | null)[][] {
  * said in a sentence too.
  */
 export function Chart(props: ChartProps) {
-  const { title, href, at, series, format, from, to, height = 180, stacked, sync, binary } = props;
+  const { title, href, at, series, format, from, to, height = 180, stacked, sync, binary, marks = NO_MARKS } = props;
   const box = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | undefined>(undefined);
   const point = useRef<((at: number) => void) | undefined>(undefined);
@@ -90,6 +108,8 @@ export function Chart(props: ChartProps) {
     setIndex(next);
     props.onHover?.(next);
   };
+  const handlers = useRef(props);
+  handlers.current = props;
   const dark = isDark();
   const formatter = useRef(format);
   formatter.current = format;
@@ -102,7 +122,8 @@ export function Chart(props: ChartProps) {
   }, [at, series, stacked]);
   const current = useRef(data);
   current.current = data;
-  const shape = series.map((one) => `${one.label}:${one.color ?? ""}`).join("|");
+  const shape = series.map((one) => `${one.label}:${one.color ?? ""}:${one.faint ?? ""}`).join("|");
+  const selects = props.onSelect !== undefined;
 
   useEffect(() => {
     const element = box.current;
@@ -120,7 +141,14 @@ export function Chart(props: ChartProps) {
         span: () => span.current,
         sync,
         binary: binary ?? false,
+        faint: series.map((one) => one.faint ?? false),
+        marks: () => {
+          const style = getComputedStyle(document.documentElement);
+          return (handlers.current.marks ?? NO_MARKS).map((one) => ({ at: one.at, colour: style.getPropertyValue(one.colour).trim() }));
+        },
         onHover: (next) => hovered.current(next),
+        onSelect: selects ? (low, high) => handlers.current.onSelect?.(low, high) : undefined,
+        onPick: (next) => pick(next),
       });
       plot.current = drawn;
       point.current = (moment) => move(drawn, moment / 1000, sync);
@@ -137,14 +165,19 @@ export function Chart(props: ChartProps) {
       plot.current = undefined;
       point.current = undefined;
     };
-  }, [shape, height, dark, stacked, returned.value]);
+  }, [shape, height, dark, stacked, selects, returned.value]);
 
+  const pick = (index: number): void => {
+    const moment = handlers.current.at[index];
+    if (moment !== undefined) handlers.current.onPick?.(moment);
+  };
   const update = useRef(() => plot.current?.setData(current.current));
-  useEffect(() => inTurn(update.current), [data, from, to, ready]);
+  useEffect(() => inTurn(update.current), [data, from, to, ready, marks]);
 
   const shown = index !== null && index < at.length ? index : null;
   const step = (event: KeyboardEvent): void => {
     const moves: Record<string, number> = { ArrowLeft: -1, ArrowRight: 1, PageUp: -60, PageDown: 60 };
+    if (event.key === "Enter" && event.target === event.currentTarget && shown !== null) pick(shown);
     const move = moves[event.key];
     if (move === undefined || at.length === 0) return;
     event.preventDefault();
@@ -157,7 +190,7 @@ export function Chart(props: ChartProps) {
       <figcaption>
         <strong>{href === undefined ? title : <a href={href}>{title}</a>}</strong>
         <span class="chart-time" title={moment === undefined ? "" : exact(moment)}>
-          {moment === undefined ? "" : clock(moment)}
+          {moment === undefined ? "" : atOf((at.at(-1) ?? 0) - (at[0] ?? 0))(moment)}
         </span>
       </figcaption>
       <div ref={box} class="plot" style={{ height: `${height}px` }} aria-hidden="true" />
@@ -168,7 +201,7 @@ export function Chart(props: ChartProps) {
           const [low, high] = bounds(one.values);
           return (
             <li key={one.label} title={texts.chart.summary(one.label, format(latest(one.values)), format(low), format(high))}>
-              <span class={`swatch line-${((one.color ?? position) % 8) + 1}`} aria-hidden="true" />
+              <span class={`swatch line-${((one.color ?? position) % 8) + 1}${one.faint ? " faint-line" : ""}`} aria-hidden="true" />
               {one.label} <b>{value === null && shown !== null ? texts.chart.gap : format(value)}</b>
             </li>
           );

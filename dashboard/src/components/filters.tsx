@@ -1,6 +1,7 @@
 /** Filters of a list, each in the address under its name. */
 
 import { useQuery, useTyped } from "../hooks";
+import { toField } from "../range";
 
 export function TypedFilter(props: { name: string; title: string; numeric?: boolean; search?: boolean; placeholder?: string }) {
   const { value, onInput } = useTyped(props.name);
@@ -35,6 +36,25 @@ export function ChosenFilter(props: { name: string; title: string; any: string; 
           </option>
         ))}
       </select>
+    </label>
+  );
+}
+
+/** In the address in Unix seconds. */
+export function TimeFilter({ name, title }: { name: string; title: string }) {
+  const [value, set] = useQuery(name);
+  return (
+    <label>
+      {title}
+      <input
+        type="datetime-local"
+        step="1"
+        value={/^\d+$/.test(value) ? toField(Number(value) * 1_000) : ""}
+        onChange={(event) => {
+          const at = Date.parse(event.currentTarget.value);
+          set(Number.isNaN(at) ? "" : String(Math.floor(at / 1_000)));
+        }}
+      />
     </label>
   );
 }

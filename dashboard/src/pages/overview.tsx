@@ -1,21 +1,26 @@
 import { useMemo, useState } from "preact/hooks";
 import { ApiError, api } from "../api";
+import { nodeNow } from "../clock";
 import { Badge, PageHead, Section, Tile } from "../components/basic";
-import { Chart, type Series as Line } from "../components/chart";
+import { Chart, type Mark, type Series as Line } from "../components/chart";
 import { ErrorPanel } from "../components/error";
 import { Name } from "../components/name";
+import { RangeBar } from "../components/range_bar";
 import { Table } from "../components/table";
-import { byteRate, bytes, clock, compact, duration, milliseconds, number, percent, rate, secondsOf } from "../format";
+import { byteRate, bytes, compact, duration, milliseconds, number, percent, rate, secondsOf } from "../format";
 import { useData, useParts, useQuery } from "../hooks";
+import { type Range, atOf, chooseSpan, earlier, resolutionOf, useRange } from "../range";
 import { link } from "../router";
-import { type Series, changes, useSeries } from "../series";
+import { type Monitor, Series, aligned, backOf, changes, placeOf, useSeries } from "../series";
 import { texts as common } from "../texts/common";
 import { texts } from "../texts/overview";
 import { OF_FIGURES, behind } from "./overview/behind";
+import { HappenedList, useHappenings, useMarks } from "./overview/happened_list";
 import { type Alarm, troubles } from "./overview/health";
 
-const SPANS: Record<string, number> = { "10m": 600_000, hour: 3_600_000, day: 86_400_000 };
 const SYNC = "overview";
+/** Milliseconds of the figures of now. */
+const NOW = 600_000;
 
 type Format = (value: number | null | undefined) => string;
 const FORMATS: Record<string, Format> = {
@@ -111,15 +116,16 @@ function Health({ series, nodes, limit }: { series: Series | undefined; nodes: N
 
 function Changed({ series, index }: { series: Series; index: number | null }) {
   const at = index === null ? undefined : series.at[index];
-  const found = useMemo(() => (index === null ? undefined : changes(series, index)), [series, index]);
+  const found = useMemo(() => (index === null ? undefined : changes(series, index, backOf(series))), [series, index]);
   if (at === undefined || !found) return <p class="changed faint">{texts.changed.hint}</p>;
   const said = found.figures.map(({ name, by, to }) =>
     (by > 0 ? texts.changed.up : texts.changed.down)(title(name), format(name)(Math.abs(by)), format(name)(to)),
   );
   said.push(...found.reasons.map(texts.changed.reason));
+  const before = { 1_000: texts.changed.minute, 60_000: texts.changed.hour }[series.step] ?? texts.changed.day;
   return (
     <p class="changed">
-      <strong>{texts.changed.at(clock(at), series.step === 1_000 ? texts.changed.minute : texts.changed.hour)}</strong>{" "}
+      <strong>{texts.changed.at(atOf((series.at.at(-1) ?? 0) - (series.at[0] ?? 0))(at), before)}</strong>{" "}
       <Name text={said.join(" · ") || texts.changed.none} max={600} />
     </p>
   );
@@ -160,9 +166,29 @@ function Tiles({ series, limit }: { series: Series; limit: number | undefined })
   );
 }
 
-function Charts({ series, onHover }: { series: Series; onHover: (index: number | null) => void }) {
+interface ChartsProps {
+  series: Series;
+  range: Range;
+  /** Of an earlier time, at the times of `series`. */
+  before: Record<string, (number | null)[]> | undefined;
+  marks: Mark[];
+  onHover: (index: number | null) => void;
+  onPick: (at: number) => void;
+}
+
+function Charts({ series, range, before, marks, onHover, onPick }: ChartsProps) {
   const most = series.dropsOf(series.at.length).slice(0, 8);
   const reasons: Line[] = most.map(([reason]) => ({ label: reason, values: series.drops[reason] ?? [] }));
+  const named = range.span > 86_400_000 ? texts.compare.week : texts.compare.day;
+  const lines = (columns: string[]): Line[] => [
+    ...columns.map((name) => ({ label: title(name), values: series.column(name) })),
+    ...columns.flatMap((name, color) => {
+      const values = before?.[name];
+      return values ? [{ label: named(title(name)), values, color, faint: true }] : [];
+    }),
+  ];
+  const common = { at: series.at, sync: SYNC, marks, onSelect: chooseSpan, onPick };
+  const limits = range.from === undefined || range.to === undefined ? {} : { from: range.from, to: range.to };
   return (
     <div class="grid charts">
       {CHARTS.map(({ key, columns }, position) => (
@@ -170,29 +196,29 @@ function Charts({ series, onHover }: { series: Series; onHover: (index: number |
           key={key}
           title={texts.charts[key]}
           href={OF_FIGURES[columns[0] ?? ""]}
-          at={series.at}
-          series={columns.map((name) => ({ label: title(name), values: series.column(name) }))}
+          {...common}
+          {...limits}
+          series={lines(columns)}
           format={format(columns[0] ?? "")}
-          sync={SYNC}
           binary={columns.some((name) => BINARY.has(format(name)))}
           {...(position === 0 ? { onHover } : {})}
         />
       ))}
-      {reasons.length > 0 && <Chart title={texts.charts.drops} href={link(["trouble", "reasons"])} at={series.at} series={reasons} format={rate} sync={SYNC} />}
+      {reasons.length > 0 && <Chart title={texts.charts.drops} href={link(["trouble", "reasons"])} {...common} {...limits} series={reasons} format={rate} />}
     </div>
   );
 }
 
-function Drops({ series }: { series: Series }) {
+function Drops({ series, current }: { series: Series; current: Series | undefined }) {
   const rows = useMemo(() => {
     const inSpan = new Map(series.dropsOf(series.at.length));
-    const now = new Map(series.dropsOf(5));
+    const now = new Map(current?.dropsOf(5));
     return [...inSpan].map(([reason, mean]) => ({
       reason,
       now: now.get(reason) ?? 0,
       count: Math.round((mean * series.at.length * series.step) / 1_000),
     }));
-  }, [series]);
+  }, [series, current]);
   return (
     <Section title={texts.drops.title}>
       {rows.length === 0 ? (
@@ -263,22 +289,62 @@ function NodeTable({ nodes }: { nodes: Nodes }) {
 }
 
 export default function Overview() {
-  const [range, setRange] = useQuery("range", "10m");
+  const range = useRange();
+  const [compared, setCompared] = useQuery("compare");
+  const [picked, setPicked] = useQuery("moment");
   const [asked, setNode] = useQuery("node");
   const [index, setIndex] = useState<number | null>(null);
-  const span = SPANS[range] ?? 600_000;
+  const { span, from, to } = range;
   const nodes = useData(readNodes, [], 5_000);
   const names = nodes.data?.nodes.map((one) => one.node) ?? [];
   const node = asked || (names.length > 1 ? "all" : "");
-  const { series, error } = useSeries({ node, span, resolution: span > 3_600_000 ? "minute" : "second", live: true });
-  const shown = useMemo(() => series?.last(span), [series, span]);
+  // The figures and the health are those of now, whatever the charts show.
+  const follows = resolutionOf(range) === "second";
+  const { series: now, error } = useSeries({ node, span: follows ? span : NOW, resolution: "second", live: true });
+  const past = useSeries(follows ? null : { node, span, from, to, resolution: resolutionOf(range) });
+  const current = useMemo(() => now?.last(NOW), [now]);
+  const shown = useMemo(() => (follows ? now?.last(span) : past.series), [follows, now, past.series, span]);
+
+  const shift = earlier(span);
+  const comparing = compared !== "" && shift !== undefined;
+  const before = useData(
+    async (signal) => {
+      if (!comparing) return undefined;
+      const end = to ?? nodeNow();
+      const start = from ?? end - span;
+      return Series.of(await api.get<Monitor>("/monitor", { node, from: Math.max(0, start - shift), to: end - shift }, signal));
+    },
+    [comparing, node, span, from, to],
+    60_000,
+  );
+  const earlierValues = useMemo(
+    () => (comparing && shown && before.data ? aligned(shown, before.data, shift) : undefined),
+    [comparing, shown, before.data, shift],
+  );
+  const noneEarlier = comparing && before.data?.at.length === 0;
+
+  const found = useHappenings(range);
+  const happened = useMarks(found.data);
+  const at = /^\d+$/.test(picked) ? Number(picked) : undefined;
+  const marks = useMemo(() => (at === undefined ? happened : [...happened, { at, colour: "--ink" }]), [happened, at]);
+  const near = shown ? Math.max(60_000, 2 * shown.step) : 60_000;
+  const nearby = useMemo(
+    () => (at === undefined ? found : { ...found, data: found.data?.filter((one) => Math.abs(one.at - at) <= near) }),
+    [found.data, found.error, at, near],
+  );
   const limits = [...(nodes.data?.stats ?? [])].filter(([name]) => node === "all" || node === "" || node === name);
   const limit = limits.reduce((sum, [, stats]) => sum + (stats["memory.limit.count"] ?? 0), 0) || undefined;
 
   // Each is drawn anew only where what it shows is another: not while one points at the charts.
-  const tiles = useMemo(() => shown && <Tiles series={shown} limit={limit} />, [shown, limit]);
-  const charts = useMemo(() => shown && <Charts series={shown} onHover={setIndex} />, [shown]);
-  const drops = useMemo(() => shown && <Drops series={shown} />, [shown]);
+  const tiles = useMemo(() => current && <Tiles series={current} limit={limit} />, [current, limit]);
+  const charts = useMemo(
+    () =>
+      shown && (
+        <Charts series={shown} range={range} before={earlierValues} marks={marks} onHover={setIndex} onPick={(moment) => setPicked(String(moment))} />
+      ),
+    [shown, earlierValues, marks, span, from, to],
+  );
+  const drops = useMemo(() => shown && <Drops series={shown} current={current} />, [shown, current]);
   const table = useMemo(() => nodes.data && <NodeTable nodes={nodes.data} />, [nodes.data]);
   const parts = useParts(3, shown !== undefined);
 
@@ -298,21 +364,39 @@ export default function Overview() {
             </select>
           </label>
         )}
-        <span class="segmented" role="group" aria-label={texts.range}>
-          {Object.keys(SPANS).map((name) => (
-            <button key={name} type="button" aria-pressed={name === range} onClick={() => setRange(name)}>
-              {texts.ranges[name]}
-            </button>
-          ))}
-        </span>
       </PageHead>
-      <Health series={series} nodes={nodes.data} limit={limit} />
+      <Health series={current} nodes={nodes.data} limit={limit} />
       {error && (error instanceof ApiError && error.code === 101 ? <p class="panel warn">{texts.noHistory}</p> : <ErrorPanel error={error} />)}
+      {tiles}
+      <div class="range-head">
+        <h2>{texts.charts.title}</h2>
+        <RangeBar range={range} />
+        <label class="check" title={shift === undefined ? texts.compare.none : ""}>
+          <input type="checkbox" checked={comparing} disabled={shift === undefined} onChange={(event) => setCompared(event.currentTarget.checked ? "1" : "")} />
+          {span > 86_400_000 ? texts.compare.withWeek : texts.compare.withDay}
+        </label>
+      </div>
+      {noneEarlier && <p class="faint">{texts.compare.unknown}</p>}
+      {past.error && <ErrorPanel error={past.error} retry={past.reload} />}
       {shown && (
         <>
-          {tiles}
-          <Changed series={shown} index={index} />
+          {at === undefined ? (
+            <Changed series={shown} index={index} />
+          ) : (
+            <div class="moment">
+              <Changed series={shown} index={index ?? placeOf(shown, at)} />
+              <span class="actions">
+                <button type="button" class="small" onClick={() => chooseSpan(at - span / 10, at + span / 10)}>
+                  {texts.happened.zoom}
+                </button>
+                <button type="button" class="small" onClick={() => setPicked("")}>
+                  {texts.happened.close}
+                </button>
+              </span>
+            </div>
+          )}
           {parts > 1 && charts}
+          {parts > 1 && <HappenedList found={nearby} span={span} title={at === undefined ? texts.happened.title : texts.happened.near(atOf(span)(at))} />}
           {parts > 2 && (
             <div class="grid">
               {drops}

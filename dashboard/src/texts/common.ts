@@ -148,6 +148,16 @@ export const texts = inLanguage("common", {
     copy: "Copy",
     copied: "Payload copied",
   },
+  range: {
+    label: "Time range",
+    names: { "10m": "10 minutes", hour: "Last hour", day: "Last day", week: "7 days", month: "30 days" } as Record<string, string>,
+    custom: "From… to…",
+    from: "From",
+    to: "To",
+    show: "Show",
+    out: "Zoom out",
+    now: "Back to now",
+  },
   chart: {
     loading: "Drawing…",
     none: "No data yet.",

@@ -19,15 +19,12 @@ export const texts = inLanguage("trouble", {
     forgotten: "List of resolved alarms cleared",
   },
   reasons: {
-    hour: "Last hour",
-    day: "Last day",
     chart: "Per second, by reason",
     none: "Nothing was dropped or refused in this time range.",
     noneText: "Messages without subscribers, full queues, wrong passwords and similar events appear here.",
     columns: { reason: "Reason", count: "Count (approx.)", last: "Latest", what: "Description", setting: "Setting" },
     node: "Node",
     allNodes: "All nodes",
-    span: "Time range",
     search: "Reason contains…",
   },
   slow: {
@@ -45,6 +42,8 @@ export const texts = inLanguage("trouble", {
   audit: {
     search: "Find changes",
     any: "all",
+    from: "From",
+    to: "To",
     like: "Change contains",
     doors: { api: "API", dashboard: "Dashboard", ctl: "taipan-ctl", reload: "Reload" } as Record<string, string>,
     columns: { time: "Time", who: "Who", door: "Through", address: "Address", what: "Change", before: "Before", after: "After", node: "Node" },

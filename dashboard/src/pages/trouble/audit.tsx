@@ -1,6 +1,6 @@
 import { type Page, api, save } from "../../api";
 import { Empty } from "../../components/basic";
-import { ChosenFilter, TypedFilter } from "../../components/filters";
+import { ChosenFilter, TimeFilter, TypedFilter } from "../../components/filters";
 import { Name } from "../../components/name";
 import { PagedTable } from "../../components/table";
 import { TimeAgo } from "../../components/time";
@@ -23,7 +23,7 @@ interface Change {
 
 const words = texts.audit;
 const { columns } = words;
-const FILTERS = ["who", "door", "_like_what"];
+const FILTERS = ["who", "door", "_like_what", "_gte_at", "_lte_at"];
 const EXPORTED = 10_000;
 
 function Value({ value }: { value: unknown }) {
@@ -52,6 +52,8 @@ export function Audit() {
         <TypedFilter name="who" title={columns.who} />
         <ChosenFilter name="door" title={columns.door} any={words.any} options={Object.keys(words.doors)} titles={words.doors} />
         <TypedFilter name="_like_what" title={words.like} search />
+        <TimeFilter name="_gte_at" title={words.from} />
+        <TimeFilter name="_lte_at" title={words.to} />
       </div>
       <PagedTable<Change>
         id="audit"

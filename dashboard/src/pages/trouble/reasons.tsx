@@ -4,10 +4,12 @@ import { Empty, Search } from "../../components/basic";
 import { Chart } from "../../components/chart";
 import { ErrorPanel } from "../../components/error";
 import { Name, nameText } from "../../components/name";
+import { RangeBar } from "../../components/range_bar";
 import { Table } from "../../components/table";
 import { TimeAgo } from "../../components/time";
 import { number, rate } from "../../format";
 import { useData, useQuery, useTyped } from "../../hooks";
+import { chooseSpan, resolutionOf, useRange } from "../../range";
 import { useSeries } from "../../series";
 import { texts } from "../../texts/trouble";
 import { behind } from "../overview/behind";
@@ -40,17 +42,18 @@ function settings(found: Explained[] | undefined): string | null {
 
 const DRAWN = 8;
 
-/** What was refused and dropped, by reason, over the last hour or day. */
+/** What was refused and dropped, by reason, over time. */
 export function Reasons() {
-  const [span, setSpan] = useQuery("span", "hour");
+  const range = useRange("hour");
   const [node, setNode] = useQuery("node");
-  const day = span === "day";
   const nodes = useData((signal) => api.get<{ node: string; node_status: string }[]>("/nodes", {}, signal), []);
   const known = useData((signal) => api.get<Explained[]>("/reasons", {}, signal), []);
   const { series, error, reload } = useSeries({
     node: node || "all",
-    span: day ? 86_400_000 : 3_600_000,
-    resolution: day ? "minute" : "second",
+    span: range.span,
+    from: range.from,
+    to: range.to,
+    resolution: resolutionOf(range),
     columns: "at",
   });
   const found = useMemo(() => (series ? totals(series) : []), [series]);
@@ -66,13 +69,7 @@ export function Reasons() {
   return (
     <>
       <div class="table-tools">
-        <label>
-          {texts.reasons.span}{" "}
-          <select value={day ? "day" : "hour"} onChange={(event) => setSpan(event.currentTarget.value)}>
-            <option value="hour">{texts.reasons.hour}</option>
-            <option value="day">{texts.reasons.day}</option>
-          </select>
-        </label>
+        <RangeBar range={range} usual="hour" />
         {(nodes.data?.length ?? 0) > 1 && (
           <label>
             {texts.reasons.node}{" "}
@@ -93,7 +90,7 @@ export function Reasons() {
         </Empty>
       ) : (
         <>
-          <Chart title={texts.reasons.chart} at={series.at} series={lines} format={rate} height={220} />
+          <Chart title={texts.reasons.chart} at={series.at} series={lines} format={rate} height={220} onSelect={chooseSpan} />
           <Table
             id="reasons"
             label={texts.tabs.reasons}

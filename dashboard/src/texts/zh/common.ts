@@ -145,6 +145,16 @@ export const texts: typeof English = {
     copy: "复制",
     copied: "消息内容已复制",
   },
+  range: {
+    label: "时间范围",
+    names: { "10m": "10 分钟", hour: "最近 1 小时", day: "最近 1 天", week: "7 天", month: "30 天" },
+    custom: "自定义…",
+    from: "开始",
+    to: "结束",
+    show: "显示",
+    out: "缩小",
+    now: "回到现在",
+  },
   chart: {
     loading: "绘制中…",
     none: "暂无数据。",

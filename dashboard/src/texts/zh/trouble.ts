@@ -19,15 +19,12 @@ export const texts: typeof English = {
     forgotten: "历史告警已清空",
   },
   reasons: {
-    hour: "最近 1 小时",
-    day: "最近 1 天",
     chart: "每秒次数（按原因）",
     none: "所选时间范围内没有丢弃或拒绝。",
     noneText: "没有订阅者的消息、队列已满、密码错误等事件会显示在这里。",
     columns: { reason: "原因", count: "次数（约）", last: "最近一次", what: "说明", setting: "配置项" },
     node: "节点",
     allNodes: "所有节点",
-    span: "时间范围",
     search: "原因包含…",
   },
   slow: {
@@ -45,6 +42,8 @@ export const texts: typeof English = {
   audit: {
     search: "查找变更",
     any: "全部",
+    from: "开始",
+    to: "结束",
     like: "变更包含",
     doors: { api: "API 接口", dashboard: "Dashboard 页面", ctl: "taipan-ctl 命令", reload: "重新加载" },
     columns: { time: "时间", who: "操作者", door: "途径", address: "地址", what: "变更", before: "变更前", after: "变更后", node: "节点" },
