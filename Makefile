@@ -12,10 +12,10 @@ ASKED_FOR := $(VENV)/.python
 PYTHON ?= $(or $(shell p=$$(cat $(ASKED_FOR) 2>/dev/null) && "$$p" -c '' 2>/dev/null && echo "$$p"),python3)
 CONFIG ?= config/taipan.toml
 PYTEST_ARGS ?=
-# Workers of the tests: twice as many as there are cores and two more, for most tests wait; at most eight.
+# Workers of the tests: four times as many as there are cores and two more, for most tests wait; at most sixteen.
 # 0: no workers, one test after the other in one process.
-JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 2 + 2)
-PYTEST = $(BIN)/python -m pytest -n $(JOBS) --maxprocesses 8 --dist worksteal
+JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 4 + 2)
+PYTEST = $(BIN)/python -m pytest -n $(JOBS) --maxprocesses 16 --dist worksteal
 
 NODE_DIR := tests/interop
 BROWSER_STAMP := $(VENV)/.browser
@@ -65,7 +65,7 @@ test-across: setup ## the scenarios with every second client on another node of 
 
 .PHONY: test-pythons
 test-pythons: setup ## the same, interpreted, on each Python from 3.11 to 3.14 that is installed
-	@$(BIN)/python -m tools.pythons -n $(JOBS) --maxprocesses 8 --dist worksteal $(PYTEST_ARGS)
+	@$(BIN)/python -m tools.pythons -n $(JOBS) --maxprocesses 16 --dist worksteal $(PYTEST_ARGS)
 
 compile: $(RUN_STAMP) ## the hot path with mypyc into build/compiled, from the same source (wants a C compiler and Python.h)
 	@$(BIN)/python build_compiled.py

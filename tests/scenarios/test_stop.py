@@ -258,11 +258,13 @@ async def test_clients_that_stay_silent_are_not_waited_for(
     monkeypatch.setattr(server, "STOP_TIMEOUT", 1e6)
     node = await start_node()
     await node.stand_still()
-    for number in range(20):
-        peer = await node.client(f"c{number}", version, transport)
-        if transport == "ws":
+    peers = [await node.client(f"c{number}", version, transport) for number in range(20)]
+    if transport == "ws":
+        for peer in peers:
             peer.stream.socket.transport.pause_reading()  # type: ignore[union-attr]
     async with asyncio.timeout(patience(TIMEOUT)):
         await node.server.disconnect_clients()
     assert not node.server.connections
+    for peer in peers:
+        peer.abort()
     await node.stop()

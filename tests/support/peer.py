@@ -178,6 +178,9 @@ class Peer:
         elif transport == "unix":
             self._stream = _Tcp(*await asyncio.open_unix_connection(host, **options))
         else:
+            if self.ssl is not None:
+                # Else the end of a connection that the broker does not read waits half a minute for its answer.
+                options.setdefault("ssl_shutdown_timeout", 1)
             self._stream = _Tcp(*await asyncio.open_connection(host, port, ssl=self.ssl, **options))
         return self
 
