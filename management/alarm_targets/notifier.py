@@ -164,7 +164,7 @@ class AlarmNotifier:
 
 def matches(pattern: str, name: str) -> bool:
     """Return whether an alarm's name matches: ``*`` stands for any text, ``?`` for a character."""
-    return fnmatchcase(name, pattern)
+    return fnmatchcase(name, pattern.replace("[", "[[]"))
 
 
 class _Target:

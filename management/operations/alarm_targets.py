@@ -19,7 +19,7 @@ from ..configuration.validation import Fault, Validator
 from .durable_answer import check_store_writable, rows_of_a_size, wait_until_stored
 from .node_calls import Gathered, NodeCalls
 from .pubsub import PublishRequest, PubSub
-from .refusal import EXISTS, MISSING, RPC_ERROR, WRONG, Refusal, not_found, wrong
+from .refusal import EXISTS, MISSING, WRONG, Refusal, not_found, wrong
 
 logger = logging.getLogger(__name__)
 
@@ -156,7 +156,7 @@ class AlarmTargets:
         try:
             return await self._notifier.test(_config_of(row.kind, row.config), _TEST)
         except NotSent as error:
-            raise Refusal(RPC_ERROR, f"not sent: {error}") from None
+            raise Refusal(WRONG, f"not sent: {error}") from None
 
     async def _put(self, name: str, row: StoredTarget) -> None:
         _config_of(row.kind, row.config)

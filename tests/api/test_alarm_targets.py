@@ -178,7 +178,7 @@ async def test_test(sink: HttpSink) -> None:
             f"TEST test on {NODE}: This is a test. No alarm is active.",
         )
         sink.answer = status(404)
-        assert_refused(await node.api.post("/alarm_targets/ops/test"), 500, 101, "not sent: HTTP 404")
+        assert_refused(await node.api.post("/alarm_targets/ops/test"), 400, 108, "not sent: HTTP 404")
         assert_refused(await node.api.post("/alarm_targets/no/test"), 404, 102)
 
 
@@ -289,14 +289,14 @@ async def test_refused_networks_are_refused(kind: str) -> None:
     async with managed_node(ruleengine=NETWORKS) as node:
         await add(node, kind, **config)
         reply = await node.api.post("/alarm_targets/ops/test")
-        assert_refused(reply, 500, 101, "refused by ruleengine.refused_networks")
+        assert_refused(reply, 400, 108, "refused by ruleengine.refused_networks")
 
 
 async def test_a_redirect_is_not_followed(sink: HttpSink) -> None:
     sink.answer = status(302, location="http://169.254.169.254/")
     async with managed_node() as node:
         await add(node, url=sink.url)
-        assert_refused(await node.api.post("/alarm_targets/ops/test"), 500, 101, "redirects are not followed")
+        assert_refused(await node.api.post("/alarm_targets/ops/test"), 400, 108, "redirects are not followed")
         assert len(sink.requests) == 1
 
 
@@ -364,7 +364,7 @@ async def test_an_email_over_tls(tmp_path: Path, security: str) -> None:
     login = {"username": "taipan", "password": "s3cret", "security": security}
     async with managed_node() as node:
         await add(node, "email", **mail(server, **login))
-        assert_refused(await node.api.post("/alarm_targets/ops/test"), 500, 101, "certificate")
+        assert_refused(await node.api.post("/alarm_targets/ops/test"), 400, 108, "certificate")
         assert server.logins == []
         trusted = mail(server, **login, cacertfile=certificates.ca)
         assert (await node.api.put("/alarm_targets/ops", {"config": {**trusted, "password": "******"}})).code == 0
@@ -390,7 +390,7 @@ async def test_an_smtp_server_that_refuses(case: str) -> None:
     server.answers[command] = answer
     async with managed_node() as node:
         await add(node, "email", **mail(server, security="starttls" if case == "no-starttls" else "none"))
-        assert_refused(await node.api.post("/alarm_targets/ops/test"), 500, 101, reason)
+        assert_refused(await node.api.post("/alarm_targets/ops/test"), 400, 108, reason)
         assert server.messages == []
     await server.stop()
 

@@ -54,6 +54,62 @@ async def test_alarms(open_page: OpenPage, shared_node: DashboardNode) -> None:
     assert [alarm["name"] for node in over for alarm in node["alarms"]] == []
 
 
+async def test_notifications(open_page: OpenPage, shared_node: DashboardNode) -> None:
+    page = await open_page("/trouble/targets")
+    await expect(page.get_by_text("No targets yet.")).to_be_visible()
+    await accessible(page)
+    await page.keyboard.press("n")
+    dialog = page.get_by_role("dialog")
+    await submit(dialog)
+    await expect(fault(dialog, "url")).to_have_text("This field is required.")
+    await send(dialog, id="hook", type="webhook", url="ftp://host/")
+    await expect(fault(dialog, "url")).to_contain_text("expected http:// or https://")
+    url = f"http://127.0.0.1:{free_port()}/?token=s3cret"
+    await send(dialog, url=url, headers={"Authorization": "Bearer s3cret"})
+    await expect(row(page, "hook")).to_contain_text("ready")
+    await row(page, "hook").get_by_role("button", name="Send test").click()
+    await expect(page.locator(".toast", has_text="not sent: Cannot connect")).to_be_visible()
+    resource = {"id": "gone", "type": "web_hook", "config": {"url": f"http://127.0.0.1:{free_port()}/"}}
+    assert (await shared_node.api.post("/resources", resource)).code == 0
+    await expect(row(page, "hook")).to_contain_text("failing")
+    await expect(row(page, "hook")).to_contain_text("Cannot connect")
+    # Another target, which works.
+    subscriber = await shared_node.client("ops")
+    await subscriber.subscribe("ops/alarms")
+    await page.keyboard.press("n")
+    await send(dialog, id="topic", type="mqtt", topic="ops/alarms")
+    assert b"resource/web_hook/gone/down" in (await subscriber.expect_publish()).payload
+    await row(page, "topic").get_by_role("button", name="Send test").click()
+    await expect(page.get_by_text("Test sent to topic")).to_be_visible()
+    assert b"This is a test" in (await subscriber.expect_publish()).payload
+    # Secrets do not come back, and stay when another field changes.
+    await row(page, "hook").get_by_role("button", name="Change").click()
+    assert "s3cret" not in await dialog.inner_html()
+    await accessible(page)
+    await send(dialog, enabled=False)
+    await expect(row(page, "hook")).to_contain_text("disabled")
+    (stored,) = [each for each in (await shared_node.api.get("/alarm_targets")).data if each["id"] == "hook"]
+    assert stored["config"]["headers"] == {"Authorization": "******"}
+    # A silence, from the list of alarms.
+    await page.goto(f"{shared_node.url}/#/trouble")
+    await row(page, "gone").get_by_role("button", name="Silence").click()
+    await expect(control(dialog, "alarms")).to_have_value("resource/web_hook/gone/down")
+    await accessible(page)
+    await send(dialog, reason="new ERP")
+    silences = page.get_by_role("table", name="Silences")
+    await expect(silences).to_contain_text("new ERP")
+    viewer = await open_page("/trouble/targets", role="viewer")
+    await expect(row(viewer, "topic").get_by_role("button", name="Delete")).to_be_disabled()
+    await silences.get_by_role("button", name="End silence").click()
+    await expect(page.get_by_text("No silences.")).to_be_visible()
+    for name in ("hook", "topic"):
+        await row(page, name).get_by_role("button", name="Delete").click()
+        await confirmed(page, "Delete", name)
+    assert (await shared_node.api.get("/alarm_targets")).data == []
+    assert (await shared_node.api.delete("/resources/gone")).code == 0
+    assert (await shared_node.api.delete("/alarms/deactivated")).code == 0
+
+
 async def test_refusals_and_drops_by_reason(open_page: OpenPage, shared_node: DashboardNode) -> None:
     page = await open_page("/trouble/reasons", role="viewer")
     assert (await shared_node.api.post("/banned", {"who": "bad", "as": "clientid"})).code == 0

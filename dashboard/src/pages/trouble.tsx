@@ -9,9 +9,10 @@ import { Audit } from "./trouble/audit";
 import { Reasons } from "./trouble/reasons";
 import { RefusedClients } from "./trouble/refused";
 import { Slow } from "./trouble/slow";
+import { Targets } from "./trouble/targets";
 import { TraceLog, Traces } from "./trouble/traces";
 
-const KEYS = ["alarms", "refused", "reasons", "slow", "traces", "audit"] as const;
+const KEYS = ["alarms", "targets", "refused", "reasons", "slow", "traces", "audit"] as const;
 
 export default function Page() {
   const [, asked, name] = place.value.path;
@@ -22,6 +23,7 @@ export default function Page() {
       <PageHead title={common.pages.trouble} />
       <Tabs label={texts.tabs.label} tabs={tabs} current={current} />
       {current === "alarms" && <Alarms />}
+      {current === "targets" && <Targets />}
       {current === "refused" && <RefusedClients />}
       {current === "reasons" && <Reasons />}
       {current === "audit" && <Audit />}

@@ -3,7 +3,10 @@
 import random
 from typing import Any
 
+import pytest
+
 from taipan.management.alarm_targets.notice import Event, Notice
+from taipan.management.alarm_targets.notifier import matches
 from taipan.management.alarm_targets.outbox import (
     BETWEEN,
     FIRST_PAUSE,
@@ -17,6 +20,23 @@ from taipan.management.alarm_targets.outbox import (
 
 def notice(name: str, event: Event = "activated", **more: Any) -> Notice:
     return Notice(event, "n@host", {"name": name, "message": "m", **more})
+
+
+@pytest.mark.parametrize(
+    "pattern, name, expected",
+    [
+        ("*", "anything/at all", True),
+        ("disk", "disk", True),
+        ("disk", "disk2", False),
+        ("resource/*/down", "resource/web_hook/a/b/down", True),
+        ("disk?", "disk2", True),
+        ("a[b]*", "a[b]c", True),
+        ("[a]", "a", False),
+        ("Disk", "disk", False),
+    ],
+)
+def test_patterns(pattern: str, name: str, expected: bool) -> None:
+    assert matches(pattern, name) is expected
 
 
 def test_notices_are_sent_in_order() -> None:

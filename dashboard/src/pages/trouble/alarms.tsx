@@ -9,6 +9,7 @@ import { Since, TimeAgo } from "../../components/time";
 import { toast } from "../../components/toast";
 import { duration } from "../../format";
 import { useData, useLive } from "../../hooks";
+import { go } from "../../router";
 import { texts } from "../../texts/trouble";
 import { ofAlarm } from "../overview/behind";
 
@@ -134,7 +135,12 @@ export function Alarms() {
               key: "act",
               title: "",
               fixed: true,
-              render: (one) => <Change onClick={() => void end(one)}>{texts.alarms.end}</Change>,
+              render: (one) => (
+                <span class="actions">
+                  <Change onClick={() => go(["trouble", "targets"], { silence: one.name })}>{texts.alarms.silence}</Change>
+                  <Change onClick={() => void end(one)}>{texts.alarms.end}</Change>
+                </span>
+              ),
             },
           ]}
           empty={
