@@ -21,6 +21,8 @@ export interface Figures {
 }
 
 type Values = (number | null)[];
+/** Counters of messages and of deliveries that were dropped. */
+const OF_MESSAGES = /^(messages\.|delivery[._])/;
 
 /** Columns of the same length; a null stands where nothing is known, so that no line is drawn over it. */
 export class Series {
@@ -112,6 +114,17 @@ export class Series {
   around(name: string, index: number): number | null {
     const found = (this.columns[name] ?? []).slice(Math.max(0, index - 4), index + 1).filter((value) => value !== null);
     return found.length === 0 ? null : found.reduce((sum, value) => sum + value, 0) / found.length;
+  }
+
+  /** Per second, what was neither a message nor a delivery: clients and packets that were refused. */
+  refused(): Values {
+    const reasons = Object.entries(this.drops).flatMap(([reason, values]) => (OF_MESSAGES.test(reason) ? [] : [values]));
+    const known = this.columns["messages_received"] ?? [];
+    return this.at.map((_, index) => {
+      if (reasons.length === 0) return known[index] === null ? null : 0;
+      const values = reasons.map((one) => one[index] ?? null).filter((value) => value !== null);
+      return values.length === 0 ? null : values.reduce((sum, value) => sum + value, 0);
+    });
   }
 
   /** The highest of the last `points`. */

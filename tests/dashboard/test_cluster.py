@@ -56,7 +56,7 @@ async def test_a_node_that_is_killed_is_named_until_it_is_back(
     dashboard = open_dashboard(first)
     page = await dashboard.open("/overview")
     banner = page.get_by_role("status").filter(has_text="These nodes are not responding")
-    statuses = page.get_by_role("table", name="Nodes").locator("tbody tr")
+    statuses = page.locator(".node-card")
 
     # All three, with a figure for each and the sum of all.
     choice = page.locator(".page-head select")

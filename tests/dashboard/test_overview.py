@@ -51,7 +51,7 @@ LONGEST = """() => {
     const part = document.createRange();
     part.selectNodeContents(one);
     const text = part.getBoundingClientRect(), tile = one.closest('.tile').getBoundingClientRect();
-    if (text.right > tile.right || one.scrollWidth > one.clientWidth) cut.push(before);
+    if (text.right > tile.right || tile.right > innerWidth || one.scrollWidth > one.clientWidth) cut.push(before);
     if (getComputedStyle(one).textOverflow === 'ellipsis') cut.push('an ellipsis');
     one.textContent = before;
   }
@@ -59,7 +59,7 @@ LONGEST = """() => {
 }"""
 
 
-@pytest.mark.parametrize("width", [390, 1024, 1280, 1440])
+@pytest.mark.parametrize("width", [360, 390, 700, 1024, 1280, 1440, 1920])
 async def test_no_figure_is_cut(open_page: OpenPage, width: int) -> None:
     page = await open_page("/overview", viewport={"width": width, "height": 900})
     await until(page, "document.querySelectorAll('.tile').length > 10")
@@ -178,8 +178,48 @@ async def test_charts_whose_program_could_not_be_read_are_drawn_when_the_node_is
     await until(page, CHARTS)
 
 
+async def test_three_groups_and_a_card_of_the_node(open_page: OpenPage, shared_node: DashboardNode) -> None:
+    page = await open_page("/overview")
+    for group, figures in {
+        "Traffic": ["Messages in", "Messages out", "Bytes in", "Bytes out", "No subscribers"],
+        "Clients": ["Connections", "Sessions", "Subscriptions", "Topic filters", "Retained messages"],
+        "Health": ["Dropped deliveries", "Refusals", "Loop lag", "Commit time", "Memory", "Disk free"],
+    }.items():
+        labels = page.get_by_role("region", name=group).locator(".tile-label")
+        await expect(labels).to_have_text(figures)
+    # Each with its line, and a word about all.
+    await until(
+        page, "[...document.querySelectorAll('.sparkline path')].filter((one) => one.getAttribute('d')).length >= 16"
+    )
+    well = page.get_by_role("region", name="Health")
+    card = page.locator(".node-card").filter(has_text=shared_node.name)
+    await expect(card).to_contain_text("Running")
+    assert (await shared_node.api.post("/banned", {"who": "outside", "as": "clientid"})).code == 0
+    await shared_node.client("outside", expect=0x8A)
+    await expect(well.locator(".badge")).to_contain_text("problem")
+    await expect(well.locator(".tile.warn").filter(has_text="Refusals")).to_be_visible()
+    await shared_node.client("inside")
+    await expect(card.locator("div").filter(has_text="Connections")).to_contain_text("1")
+    await well.get_by_role("link", name="Refusals").click()
+    await expect(page.get_by_role("link", name="outside").first).to_be_visible()
+
+
+async def test_what_hurts_users_comes_before_an_alarm_of_a_resource(
+    own_node: DashboardNode, open_dashboard: Callable[[DashboardNode], Dashboard]
+) -> None:
+    resource = {"type": "web_hook", "id": "resource:erp", "config": {"url": "http://127.0.0.1:9/"}}
+    assert (await own_node.api.post("/resources", resource)).code == 0
+    assert (await own_node.api.post("/banned", {"who": "bad", "as": "clientid"})).code == 0
+    page = await open_dashboard(own_node).open("/overview")
+    lines = page.locator(".health li")
+    await expect(lines.filter(has_text="resource:erp")).to_be_visible()
+    await own_node.client("bad", expect=0x8A)
+    await expect(lines.first).to_contain_text("banned")
+    await expect(lines.nth(1)).to_contain_text("resource:erp")
+
+
 @pytest.mark.parametrize("role", ["administrator", "viewer"])
 async def test_everybody_can_read_it(role: str, open_page: OpenPage) -> None:
     page = await open_page("/overview", role=role)
     await until(page, CHARTS)
-    await accessible(page)
+    await accessible(page, (1440, 1024, 390, 360))

@@ -84,7 +84,7 @@ async def test_from_each_figure_to_the_list_behind_it(open_page: OpenPage, busy:
 
 async def test_from_a_reason_to_its_clients(open_page: OpenPage, busy: DashboardNode) -> None:
     page = await open_page("/overview", role="viewer")
-    drops = page.get_by_role("table", name="Dropped and refused now")
+    drops = page.get_by_role("table", name="Dropped and refused", exact=True)
     await drops.get_by_role("link", name="delivery.dropped.queue_full").click()
     await expect(page).to_have_url(re.compile(r"#/top/dropped\?reason=delivery.dropped.queue_full$"))
     await expect(page.get_by_text("Only delivery.dropped.queue_full")).to_be_visible()

@@ -1,13 +1,13 @@
 import { useMemo, useState } from "preact/hooks";
 import { ApiError, api } from "../api";
 import { nodeNow } from "../clock";
-import { Badge, PageHead, Section, Tile } from "../components/basic";
+import { PageHead, Section } from "../components/basic";
 import { Chart, type Mark, type Series as Line } from "../components/chart";
 import { ErrorPanel } from "../components/error";
 import { Name } from "../components/name";
 import { RangeBar } from "../components/range_bar";
 import { Table } from "../components/table";
-import { byteRate, bytes, compact, duration, milliseconds, number, percent, rate, secondsOf } from "../format";
+import { number, rate } from "../format";
 import { useData, useParts, useQuery } from "../hooks";
 import { type Range, atOf, chooseSpan, earlier, resolutionOf, useRange } from "../range";
 import { link } from "../router";
@@ -16,96 +16,51 @@ import { texts as common } from "../texts/common";
 import { texts } from "../texts/overview";
 import { OF_FIGURES, behind } from "./overview/behind";
 import { HappenedList, useHappenings, useMarks } from "./overview/happened_list";
-import { type Alarm, troubles } from "./overview/health";
+import { Figures } from "./overview/figures";
+import { format, isBinary, title } from "./overview/format";
+import { type Trouble, troubles } from "./overview/health";
+import { NodeCards, readNodes } from "./overview/nodes";
 
 const SYNC = "overview";
 /** Milliseconds of the figures of now. */
 const NOW = 600_000;
 
-type Format = (value: number | null | undefined) => string;
-const FORMATS: Record<string, Format> = {
-  messages_received: rate,
-  messages_sent: rate,
-  messages_dropped: rate,
-  deliveries_dropped: rate,
-  bytes_received: byteRate,
-  bytes_sent: byteRate,
-  loop_lag: milliseconds,
-  commit_time: milliseconds,
-  disk_free: bytes,
-  disk_used: bytes,
-  memory: bytes,
-};
+/** So many sentences are in sight. */
+const SENTENCES = 5;
 
-const BINARY = new Set([bytes, byteRate]);
-
-const format = (name: string): Format => FORMATS[name] ?? compact;
-const title = (name: string): string => texts.columns[name] ?? name;
-
-interface NodeRecord {
-  node: string;
-  node_status: string;
-  uptime: string;
-  version: string;
-  connections: number;
-  load1: string;
-  memory_used: string;
+function Sentence({ one }: { one: Trouble }) {
+  return (
+    <li class={one.tone}>
+      <a href={one.href}>
+        <Name text={one.text} max={500} />
+      </a>
+    </li>
+  );
 }
 
-interface NodeStats {
-  node: string;
-  stats: Record<string, number>;
-}
-
-interface Nodes {
-  nodes: NodeRecord[];
-  stats: Map<string, Record<string, number>>;
-  alarms: Alarm[];
-}
-
-async function readNodes(signal: AbortSignal): Promise<Nodes> {
-  const [nodes, stats, alarms] = await Promise.all([
-    api.get<NodeRecord[]>("/nodes", {}, signal),
-    api.get<NodeStats[]>("/stats", {}, signal),
-    api.get<{ node: string; alarms: Alarm[] }[]>("/alarms/activated", {}, signal),
-  ]);
-  const many = nodes.length > 1;
-  return {
-    nodes,
-    stats: new Map(stats.map((one) => [one.node, one.stats])),
-    alarms: alarms.flatMap((one) => one.alarms.map((alarm) => (many ? { ...alarm, node: one.node } : alarm))),
-  };
-}
-
-function Health({ series, nodes, limit }: { series: Series | undefined; nodes: Nodes | undefined; limit: number | undefined }) {
-  if (!series || !nodes) return <div class="panel health">{texts.health.reading}</div>;
-  const stopped = nodes.nodes.filter((one) => one.node_status !== "Running").map((one) => one.node);
-  const found = troubles({ series, alarms: nodes.alarms, stopped, memoryLimit: limit });
-  const [first, ...others] = found;
-  if (!first) {
+function Health({ found }: { found: Trouble[] | undefined }) {
+  if (!found) return <div class="panel health">{texts.health.reading}</div>;
+  if (found.length === 0) {
     return (
       <div class="panel health good" role="status">
         <strong>{texts.health.good}</strong>
       </div>
     );
   }
+  const others = found.slice(SENTENCES);
   return (
-    <div class={`panel health ${first.tone}`} role="status">
-      <p>
-        <a href={first.href}>
-          <Name text={first.text} max={500} />
-        </a>
-      </p>
+    <div class={`panel health ${found.some((one) => one.tone === "bad") ? "bad" : "warn"}`} role="status">
+      <ul>
+        {found.slice(0, SENTENCES).map((one) => (
+          <Sentence key={one.text} one={one} />
+        ))}
+      </ul>
       {others.length > 0 && (
         <details>
           <summary>{texts.health.more(others.length)}</summary>
           <ul>
             {others.map((one) => (
-              <li key={one.text}>
-                <a href={one.href}>
-                  <Name text={one.text} max={500} />
-                </a>
-              </li>
+              <Sentence key={one.text} one={one} />
             ))}
           </ul>
         </details>
@@ -131,21 +86,6 @@ function Changed({ series, index }: { series: Series; index: number | null }) {
   );
 }
 
-function Figure({ series, name, limit }: { series: Series; name: string; limit?: number | undefined }) {
-  const last = series.at.length - 1;
-  const now = series.value(name, last);
-  const before = series.step === 1_000 ? series.value(name, last - 60) : series.value(name, last - 1);
-  const show = format(name);
-  const parts = [before === null ? undefined : texts.minuteAgo(show(before))];
-  if (limit && now !== null) parts.unshift(texts.ofLimit(percent(now, limit), bytes(limit)));
-  return <Tile label={title(name)} href={OF_FIGURES[name]} value={show(now)} sub={parts[0] ?? ""} title={[texts.about[name], ...parts].filter(Boolean).join(" · ")} />;
-}
-
-const TILES = [
-  "messages_received", "messages_sent", "deliveries_dropped", "messages_dropped", "connections", "sessions",
-  "subscriptions", "retained", "bytes_received", "bytes_sent", "loop_lag", "commit_time", "memory", "disk_free",
-];
-
 const CHARTS: { key: keyof typeof texts.charts; columns: string[] }[] = [
   { key: "messages", columns: ["messages_received", "messages_sent"] },
   { key: "clients", columns: ["connections", "sessions"] },
@@ -155,16 +95,6 @@ const CHARTS: { key: keyof typeof texts.charts; columns: string[] }[] = [
   { key: "memory", columns: ["memory"] },
   { key: "disk", columns: ["disk_used", "disk_free"] },
 ];
-
-function Tiles({ series, limit }: { series: Series; limit: number | undefined }) {
-  return (
-    <div class="tiles overview">
-      {TILES.map((name) => (
-        <Figure key={name} series={series} name={name} limit={name === "memory" ? limit : undefined} />
-      ))}
-    </div>
-  );
-}
 
 interface ChartsProps {
   series: Series;
@@ -200,7 +130,7 @@ function Charts({ series, range, before, marks, onHover, onPick }: ChartsProps) 
           {...limits}
           series={lines(columns)}
           format={format(columns[0] ?? "")}
-          binary={columns.some((name) => BINARY.has(format(name)))}
+          binary={columns.some(isBinary)}
           {...(position === 0 ? { onHover } : {})}
         />
       ))}
@@ -249,45 +179,6 @@ function Drops({ series, current }: { series: Series; current: Series | undefine
   );
 }
 
-function NodeTable({ nodes }: { nodes: Nodes }) {
-  const stat = (node: string, name: string): number | undefined => nodes.stats.get(node)?.[`${name}.count`];
-  const named = texts.nodes;
-  return (
-    <Section title={named.title}>
-      <Table
-        id="overview-nodes"
-        label={named.title}
-        rows={nodes.nodes}
-        rowKey={(row) => row.node}
-        columns={[
-          {
-            key: "node",
-            title: named.name,
-            fixed: true,
-            render: (row) => (
-              <a href={link(["overview"], { node: row.node })}>
-                <Name text={row.node} />
-              </a>
-            ),
-          },
-          {
-            key: "status",
-            title: named.status,
-            render: (row) => <Badge tone={row.node_status === "Running" ? "good" : "bad"}>{common.nodeStates[row.node_status] ?? row.node_status}</Badge>,
-          },
-          { key: "uptime", room: "medium", title: named.uptime, nowrap: true, render: (row) => duration(secondsOf(row.uptime)) },
-          { key: "connections", title: named.connections, right: true, render: (row) => number(stat(row.node, "connections") ?? row.connections) },
-          { key: "sessions", title: named.sessions, right: true, render: (row) => number(stat(row.node, "sessions")) },
-          { key: "subscriptions", room: "medium", title: named.subscriptions, right: true, render: (row) => number(stat(row.node, "subscriptions")) },
-          { key: "memory", title: named.memory, right: true, render: (row) => bytes(stat(row.node, "memory.used")) },
-          { key: "load", room: "wide", title: named.load, right: true, render: (row) => row.load1 },
-          { key: "version", title: named.version, off: true, render: (row) => row.version },
-        ]}
-      />
-    </Section>
-  );
-}
-
 export default function Overview() {
   const range = useRange();
   const [compared, setCompared] = useQuery("compare");
@@ -323,20 +214,26 @@ export default function Overview() {
   );
   const noneEarlier = comparing && before.data?.at.length === 0;
 
-  const found = useHappenings(range);
-  const happened = useMarks(found.data);
+  const happenings = useHappenings(range);
+  const happened = useMarks(happenings.data);
   const at = /^\d+$/.test(picked) ? Number(picked) : undefined;
   const marks = useMemo(() => (at === undefined ? happened : [...happened, { at, colour: "--ink" }]), [happened, at]);
   const near = shown ? Math.max(60_000, 2 * shown.step) : 60_000;
   const nearby = useMemo(
-    () => (at === undefined ? found : { ...found, data: found.data?.filter((one) => Math.abs(one.at - at) <= near) }),
-    [found.data, found.error, at, near],
+    () => (at === undefined ? happenings : { ...happenings, data: happenings.data?.filter((one) => Math.abs(one.at - at) <= near) }),
+    [happenings.data, happenings.error, at, near],
   );
   const limits = [...(nodes.data?.stats ?? [])].filter(([name]) => node === "all" || node === "" || node === name);
   const limit = limits.reduce((sum, [, stats]) => sum + (stats["memory.limit.count"] ?? 0), 0) || undefined;
 
+  const found = useMemo(() => {
+    if (!current || !nodes.data) return undefined;
+    const stopped = nodes.data.nodes.filter((one) => one.node_status !== "Running").map((one) => one.node);
+    return troubles({ series: current, alarms: nodes.data.alarms, stopped, memoryLimit: limit });
+  }, [current, nodes.data, limit]);
+
   // Each is drawn anew only where what it shows is another: not while one points at the charts.
-  const tiles = useMemo(() => current && <Tiles series={current} limit={limit} />, [current, limit]);
+  const tiles = useMemo(() => current && <Figures series={current} limit={limit} found={found} />, [current, limit, found]);
   const charts = useMemo(
     () =>
       shown && (
@@ -345,7 +242,7 @@ export default function Overview() {
     [shown, earlierValues, marks, span, from, to],
   );
   const drops = useMemo(() => shown && <Drops series={shown} current={current} />, [shown, current]);
-  const table = useMemo(() => nodes.data && <NodeTable nodes={nodes.data} />, [nodes.data]);
+  const cards = useMemo(() => nodes.data && <NodeCards nodes={nodes.data} />, [nodes.data]);
   const parts = useParts(3, shown !== undefined);
 
   return (
@@ -365,7 +262,7 @@ export default function Overview() {
           </label>
         )}
       </PageHead>
-      <Health series={current} nodes={nodes.data} limit={limit} />
+      <Health found={found} />
       {error && (error instanceof ApiError && error.code === 101 ? <p class="panel warn">{texts.noHistory}</p> : <ErrorPanel error={error} />)}
       {tiles}
       <div class="range-head">
@@ -398,9 +295,9 @@ export default function Overview() {
           {parts > 1 && charts}
           {parts > 1 && <HappenedList found={nearby} span={span} title={at === undefined ? texts.happened.title : texts.happened.near(atOf(span)(at))} />}
           {parts > 2 && (
-            <div class="grid">
+            <div class={names.length > 1 ? "" : "grid"}>
               {drops}
-              {table}
+              {cards}
             </div>
           )}
         </>

@@ -18,8 +18,17 @@ export const texts = inLanguage("overview", {
     disk_free: "Disk free",
     disk_used: "Disk used",
     memory: "Memory",
+    refused: "Refusals",
   } as Record<string, string>,
+  groups: {
+    traffic: "Traffic",
+    here: "Clients",
+    well: "Health",
+    state: (count: number) => (count === 0 ? "OK" : count === 1 ? "1 problem" : `${count} problems`),
+  },
   about: {
+    refused: "Connections, packets and requests that the node refused, per second.",
+    topics: "Topic filters with at least one subscriber.",
     messages_dropped: "Messages that no subscription matches. This is not an error in itself.",
     deliveries_dropped: "Messages that a subscriber should have received but did not.",
     loop_lag: "How late the event loop runs; the maximum of each second.",
@@ -89,7 +98,8 @@ export const texts = inLanguage("overview", {
       `The event loop stalled for ${time} in the last minute. The node has more work than one core can do, or another program is using the processor.`,
     commit: (time: string) =>
       `Writing to disk took up to ${time} in the last minute, and all acknowledgements wait for it. The disk is slow or shared.`,
-    drops: (rate: string, reason: string, advice: string) => `Dropped or refused: ${rate}, mostly because of ${reason}. ${advice}`,
+    lost: (rate: string, reason: string, advice: string) => `Subscribers miss messages (${rate}), mostly because of ${reason}. ${advice}`,
+    refused: (rate: string, reason: string, advice: string) => `Refused: ${rate}, mostly because of ${reason}. ${advice}`,
     advice: {
       "delivery.dropped.queue_full": "The subscribers are offline or slow, and max_queued_messages and max_queued_bytes limit their queues.",
       "delivery.dropped.expired": "The messages exceeded their Message Expiry Interval before the subscriber received them.",
@@ -105,8 +115,6 @@ export const texts = inLanguage("overview", {
   },
   nodes: {
     title: "Nodes",
-    name: "Node",
-    status: "State",
     uptime: "Uptime",
     connections: "Connections",
     sessions: "Sessions",
@@ -114,6 +122,9 @@ export const texts = inLanguage("overview", {
     memory: "Memory",
     load: "Load",
     version: "Version",
+    in: "In",
+    out: "Out",
+    alarms: (count: number) => (count === 1 ? "1 alarm" : `${count} alarms`),
   },
   drops: {
     title: "Dropped and refused",

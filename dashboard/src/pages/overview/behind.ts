@@ -5,10 +5,15 @@ import { link } from "../../router";
 /** Counters that no client stands behind: the lists of clients do not have them. */
 const OF_NOBODY = new Set(["messages.dropped.no_subscribers"]);
 
+/** Whether the counter is of deliveries that a subscriber missed; else something was refused. */
+export function isLost(counter: string): boolean {
+  return counter.startsWith("delivery.dropped.") || counter.startsWith("delivery_");
+}
+
 /** The clients behind a reason of drops or refusals, by the name of its counter. */
 export function behind(counter: string): string {
   if (OF_NOBODY.has(counter)) return link(["top", "topics"]);
-  if (counter.startsWith("delivery.dropped.") || counter.startsWith("delivery_")) return link(["top", "dropped"], { reason: counter });
+  if (isLost(counter)) return link(["top", "dropped"], { reason: counter });
   return link(["top", "refused"], { reason: counter });
 }
 
@@ -23,6 +28,7 @@ export const OF_FIGURES: Record<string, string> = {
   connections: link(["clients"], { conn_state: "connected" }),
   sessions: link(["clients"]),
   subscriptions: link(["subscriptions"]),
+  topics: link(["topics"]),
   retained: link(["retained"]),
   loop_lag: link(["top", "clients"]),
   commit_time: link(["trouble", "slow"]),

@@ -18,8 +18,17 @@ export const texts: typeof English = {
     disk_free: "磁盘可用",
     disk_used: "磁盘已用",
     memory: "内存",
+    refused: "拒绝",
+  },
+  groups: {
+    traffic: "流量",
+    here: "客户端",
+    well: "健康情况",
+    state: (count: number) => (count === 0 ? "正常" : `${count} 个问题`),
   },
   about: {
+    refused: "节点每秒拒绝的连接、报文和请求。",
+    topics: "至少有一个订阅者的主题过滤器。",
     messages_dropped: "没有订阅匹配的消息。这本身不是错误。",
     deliveries_dropped: "订阅者本应收到但没有收到的消息。",
     loop_lag: "事件循环的滞后时间；取每秒最大值。",
@@ -85,7 +94,8 @@ export const texts: typeof English = {
     memory: (part: string, limit: string) => `内存已用 ${limit} 的 ${part}。请调高 limits.memory，或用 max_queued_bytes 限制队列。`,
     lag: (time: string) => `最近一分钟内事件循环停顿了 ${time}。节点负载超过单核能力，或有其他程序占用处理器。`,
     commit: (time: string) => `最近一分钟内落盘耗时最长达 ${time}，所有确认都要等待落盘。磁盘速度慢，或被其他程序占用。`,
-    drops: (rate: string, reason: string, advice: string) => `丢弃或拒绝：${rate}，主要原因是 ${reason}。${advice}`,
+    lost: (rate: string, reason: string, advice: string) => `订阅者错过消息（${rate}），主要原因是 ${reason}。${advice}`,
+    refused: (rate: string, reason: string, advice: string) => `拒绝：${rate}，主要原因是 ${reason}。${advice}`,
     advice: {
       "delivery.dropped.queue_full": "订阅者离线或处理过慢，其队列受 max_queued_messages 和 max_queued_bytes 限制。",
       "delivery.dropped.expired": "消息在送达订阅者之前已超过消息过期间隔。",
@@ -101,8 +111,6 @@ export const texts: typeof English = {
   },
   nodes: {
     title: "节点",
-    name: "节点",
-    status: "状态",
     uptime: "运行时长",
     connections: "连接数",
     sessions: "会话数",
@@ -110,6 +118,9 @@ export const texts: typeof English = {
     memory: "内存",
     load: "负载",
     version: "版本",
+    in: "流入",
+    out: "流出",
+    alarms: (count: number) => `${count} 个告警`,
   },
   drops: {
     title: "丢弃与拒绝",

@@ -1,0 +1,23 @@
+import { describe, expect, it } from "vitest";
+import { parts, path } from "../src/components/sparkline";
+import { trend } from "../src/pages/overview/figures";
+
+describe("a small line", () => {
+  it("is of means, and has gaps", () => {
+    expect(parts([1, 3, 5, 7, null, null], 3)).toEqual([2, 6, null]);
+    expect(parts([1, 2], 36)).toEqual([1, 2]);
+    expect(parts([])).toEqual([]);
+    expect(path([0, 10, null, 10], 30, 12)).toBe("M0.0 11.0L10.0 1.0M30.0 1.0");
+    expect(path([], 30, 12)).toBe("");
+    expect(path([0, 0], 30, 12)).toBe("M0.0 11.0L30.0 11.0");
+  });
+});
+
+describe("a trend", () => {
+  it("is said from a hundredth on", () => {
+    expect(trend(110, 100)).toBe("↑ 10 %");
+    expect(trend(50, 100)).toBe("↓ 50 %");
+    expect(trend(1_000_000, 1)).toBe("↑ 999 %");
+    expect([trend(100.5, 100), trend(5, 0), trend(null, 1), trend(1, null)]).toEqual(["", "", "", ""]);
+  });
+});
