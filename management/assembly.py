@@ -57,13 +57,21 @@ class Assembly:
             self.exhook.start()
             if self.management is not None:
                 await self.management.start()
-            self.expiry = ExpiryAlarms(self.server, self.loaded.settings)
+            self.expiry = self._expiry_alarms()
         except BaseException:
             await self.exhook.close()
             await self.web_hook.close()
             await self.engine.close()
             await self.server.stop()
             raise
+
+    def _expiry_alarms(self) -> ExpiryAlarms:
+        if self.management is None:
+            return ExpiryAlarms(self.server, self.loaded.settings)
+        thresholds = self.management.operations.alarm_thresholds
+        alarms = ExpiryAlarms(self.server, self.loaded.settings, lambda: thresholds.certificate_seconds)
+        thresholds.on_certificates = alarms.look
+        return alarms
 
     async def disconnect(self) -> None:
         """Disconnect operators and clients, once. Rules still receive Wills and disconnect events. Takes a limited

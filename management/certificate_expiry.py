@@ -1,7 +1,7 @@
 """An alarm for each certificate of a listener or of the management server that expires soon."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from .configuration.config import Settings
@@ -13,16 +13,19 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 WARN_BEFORE: Final = 30 * 86_400.0
-"""Seconds before the expiry of a certificate at which its alarm starts."""
+"""Seconds before the expiry of a certificate at which its alarm starts on a node without a management server."""
 _INTERVAL: Final = 3600.0
 
 
 class ExpiryAlarms:
-    """One alarm for each certificate that expires within 30 days; it ends when another certificate is loaded
-    (SIGHUP)."""
+    """One alarm for each certificate that expires soon; it ends when another certificate is loaded (SIGHUP)."""
 
-    def __init__(self, server: "Server", settings: Settings) -> None:
+    def __init__(
+        self, server: "Server", settings: Settings, warn_before: Callable[[], float] = lambda: WARN_BEFORE
+    ) -> None:
+        """``warn_before``: seconds before the expiry at which the alarm starts (``operations.alarm_thresholds``)."""
         self._server = server
+        self._warn_before = warn_before
         self._certificates: list[ServedCertificate] = []
         self._names: set[str] = set()
         self.reload(settings)
@@ -36,7 +39,7 @@ class ExpiryAlarms:
     def look(self) -> None:
         """Raise the alarms that are due, and end the others."""
         now = self._server.clock.wall()
-        due = {each.alarm: each for each in self._certificates if each.ends - now <= WARN_BEFORE}
+        due = {each.alarm: each for each in self._certificates if each.ends - now <= self._warn_before()}
         for name in self._names - due.keys():
             self._server.alarms.deactivate(name)
         for name, each in due.items():

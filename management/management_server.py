@@ -219,6 +219,7 @@ class ManagementServer:
                 self.operations.dashboard_sessions.start()
                 await self._first_user()
             self.operations.alarm_targets.start()
+            self.operations.alarm_thresholds.start()
             self.server.memory.started()
         except BaseException:
             await self.stop()
@@ -291,6 +292,7 @@ class ManagementServer:
         await self.operations.users.tell_connected(changed)
 
     async def stop(self) -> None:
+        self.operations.alarm_thresholds.stop()
         await self.operations.alarm_targets.stop()
         await self.operations.live.stop()
         await self.control.stop()

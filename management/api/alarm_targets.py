@@ -1,4 +1,5 @@
-"""/alarm_targets, /alarm_silences: where alarms are sent, and which are kept back for a time."""
+"""/alarm_targets, /alarm_silences, /alarm_thresholds: where alarms are sent, which are kept back for a time, and the
+values above which figures raise one."""
 
 from typing import Annotated, Any
 
@@ -9,6 +10,7 @@ from ..alarm_targets.kinds import Kind
 from ..http.envelope import Extra, of_nodes
 from ..http.routes import Call, Endpoints, OfNodes
 from ..operations.alarm_targets import SilenceRecord, TargetRecord
+from ..operations.alarm_thresholds import ThresholdRecord
 
 routes = Endpoints("Alarm targets")
 
@@ -46,6 +48,12 @@ class NewSilence(msgspec.Struct):
     until: Annotated[int, Meta(ge=0, le=253_402_300_799)]
     alarms: Pattern = "*"
     reason: Annotated[str, Meta(max_length=1024)] = ""
+
+
+class NewThreshold(msgspec.Struct):
+    """``value``: null: no alarm."""
+
+    value: Annotated[float, Meta(ge=0, le=1e12)] | None
 
 
 class SilenceId(msgspec.Struct):
@@ -99,3 +107,14 @@ async def add_alarm_silence(call: Call) -> SilenceId:
 @routes.delete("/alarm_silences/{id}", "End a silence")
 async def delete_alarm_silence(call: Call) -> None:
     await call.operations.alarm_targets.end_silence(call.path["id"])
+
+
+@routes.get("/alarm_thresholds", "Thresholds of figures that raise alarms", reply=list[ThresholdRecord])
+def list_alarm_thresholds(call: Call) -> list[ThresholdRecord]:
+    return call.operations.alarm_thresholds.records()
+
+
+@routes.put("/alarm_thresholds/{name}", "Set the threshold of a figure", body=NewThreshold)
+async def set_alarm_threshold(call: Call) -> None:
+    body: NewThreshold = call.body
+    await call.operations.alarm_thresholds.set(call.path["name"], body.value)

@@ -9,6 +9,7 @@ from .access import Access
 from .access_sources import AccessSources
 from .acl import Acl
 from .alarm_targets import AlarmTargets
+from .alarm_thresholds import AlarmThresholds
 from .alarms import Alarms
 from .apps import Apps
 from .audit import Audit
@@ -104,6 +105,7 @@ class Operations:
         self.history = PastFigures(history, self.calls)
         self.prometheus = Prometheus(server, self.monitoring, self.listeners, self.dashboard_sessions, self.calls)
         self.alarms = Alarms(server, self.calls)
+        self.alarm_thresholds = AlarmThresholds(server, history)
         self.alarm_targets = AlarmTargets(server, self.calls, engine, self.pubsub)
         self.topic_metrics = TopicCounts(server, self.calls)
         has_dashboard = dashboard.enabled or (settings.enabled and dashboard.on_management)

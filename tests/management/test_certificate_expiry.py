@@ -74,7 +74,8 @@ def test_an_alarm_30_days_before_the_end(certificates: Certificates, tmp_path: P
     )
     settings = load(configure(tmp_path, *certificates.issue("localhost", days=40)), environ={})
     assert [each.setting for each in served_certificates(settings)] == ["listeners.0.tls.certfile"]
-    expiry = ExpiryAlarms(server, settings)
+    days = [30.0]
+    expiry = ExpiryAlarms(server, settings, lambda: days[0] * DAY)
     ((interval, sweep),) = sweeps
     assert interval == 3600
     clock.advance(9 * DAY)
@@ -87,10 +88,14 @@ def test_an_alarm_30_days_before_the_end(certificates: Certificates, tmp_path: P
     assert alarm.details["setting"] == "listeners.0.tls.certfile"
     sweep(clock.now())
     assert len(server.alarms.active) == 1
+    for other, count in ((20.0, 0), (30.0, 1)):  # an operator sets another threshold
+        days[0] = other
+        expiry.look()
+        assert len(server.alarms.active) == count
     # Another file alone changes nothing: what is served is what was loaded.
     certificates.issue("localhost", days=400)
     sweep(clock.now())
     assert len(server.alarms.active) == 1
     expiry.reload(settings)
     assert server.alarms.active == {}
-    assert [each.name for each in server.alarms.history] == ["certificate/listeners.0.tls.certfile/expires"]
+    assert [each.name for each in server.alarms.history] == ["certificate/listeners.0.tls.certfile/expires"] * 2

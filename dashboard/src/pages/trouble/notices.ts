@@ -75,3 +75,13 @@ export function localInput(at: number): string {
   const date = new Date(at);
   return new Date(at - date.getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
 }
+
+export interface Threshold {
+  name: string;
+  /** null: no alarm. */
+  value: number | null;
+  default: number | null;
+  unit: string;
+  below: boolean;
+  current: number | null;
+}

@@ -16,7 +16,7 @@ import { useData } from "../../hooks";
 import { useKey } from "../../keys";
 import { place, setQuery } from "../../router";
 import { texts } from "../../texts/trouble";
-import { localInput, overall, type Silence, type Target, targetBody } from "./notices";
+import { localInput, overall, type Silence, type Target, targetBody, type Threshold } from "./notices";
 
 const T = texts.targets;
 const EMAIL = (values: Values): boolean => values["type"] === "email";
@@ -158,6 +158,7 @@ export function Targets() {
         />
       </Section>
       <Silences />
+      <Thresholds />
     </>
   );
 }
@@ -220,6 +221,61 @@ function Silences() {
           { key: "act", title: "", fixed: true, render: (one) => <Change onClick={() => void end(one)}>{T.silences.end}</Change> },
         ]}
         empty={<Empty title={T.silences.none} />}
+      />
+    </Section>
+  );
+}
+
+function Thresholds() {
+  const { data, error, reload } = useData((signal) => api.get<Threshold[]>("/alarm_thresholds", {}, signal), [], 10_000);
+  const [editing, setEditing] = useState<Threshold | undefined>(undefined);
+  const { thresholds } = T;
+  const close = (): void => {
+    setEditing(undefined);
+    reload();
+  };
+  const submit = async ({ value }: Values): Promise<void> => {
+    await api.put(`/alarm_thresholds/${part(editing?.name ?? "")}`, { value: value === undefined ? null : Number(value) });
+    toast(thresholds.saved);
+    close();
+  };
+  const amount = (one: Threshold, value: number | null): string =>
+    value === null ? "–" : `${number(value)}${one.unit === "" ? "" : one.unit === "%" ? " %" : ` ${thresholds.units[one.unit] ?? one.unit}`}`;
+  return (
+    <Section title={thresholds.title}>
+      {editing && (
+        <Dialog title={thresholds.names[editing.name] ?? editing.name} onClose={close}>
+          <Form
+            fields={[{
+              name: "value",
+              type: "number",
+              title: editing.below ? thresholds.below : thresholds.above,
+              description: thresholds.about(thresholds.units[editing.unit] ?? editing.unit),
+              min: 0,
+            }]}
+            values={editing.value === null ? {} : { value: editing.value }}
+            onSubmit={submit}
+            onCancel={close}
+          />
+        </Dialog>
+      )}
+      {error && <ErrorPanel error={error} retry={reload} />}
+      <Table
+        id="alarm-thresholds"
+        label={thresholds.title}
+        rows={data ?? []}
+        rowKey={(one) => one.name}
+        columns={[
+          { key: "name", title: thresholds.columns.name, fixed: true, render: (one) => thresholds.names[one.name] ?? one.name },
+          {
+            key: "value",
+            title: thresholds.columns.value,
+            render: (one) =>
+              one.value === null ? <span class="faint">{thresholds.off}</span> : `${one.below ? thresholds.below : thresholds.above} ${amount(one, one.value)}`,
+          },
+          { key: "current", right: true, title: thresholds.columns.current, render: (one) => amount(one, one.current) },
+          { key: "act", title: "", fixed: true, render: (one) => <Change onClick={() => setEditing(one)}>{T.change}</Change> },
+        ]}
       />
     </Section>
   );
