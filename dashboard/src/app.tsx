@@ -10,7 +10,7 @@ import { Icon, Logo } from "./components/icons";
 import { Name } from "./components/name";
 import { Toasts, toast, toastError } from "./components/toast";
 import { reading, useReading } from "./hooks";
-import { helpOpen, pageKeys } from "./keys";
+import { SEARCH_KEY, helpOpen, pageKeys, searchOpen } from "./keys";
 import { LANGUAGES, chooseLanguage, chosenLanguage } from "./language";
 import { liveState } from "./live";
 import { link, pageName, place } from "./router";
@@ -92,6 +92,10 @@ function Sidebar() {
         </button>
       </div>
       <div class="side-rest" id="pages">
+        <button type="button" class="search-all" onClick={() => (searchOpen.value = true)}>
+          <Icon name="search" />
+          {texts.search.button} <kbd>{SEARCH_KEY}</kbd>
+        </button>
         <nav aria-label={texts.nav}>
           {pages.map((page) => (
             <a key={page.name} href={link([page.name])} aria-current={page.name === current ? "page" : undefined} title={`g ${page.key}`}>
@@ -177,12 +181,31 @@ function Help() {
       <dl class="facts keys">
         {row(["?"], texts.keys.help)}
         {row(["/"], texts.keys.search)}
+        {row([SEARCH_KEY], texts.search.title)}
         {row(["Esc"], texts.keys.close)}
         {pageKeys.value.map((one) => row([one.key], one.title))}
         {pages.map((page) => row(["g", page.key], texts.keys.goTo(texts.pages[page.name])))}
       </dl>
     </Dialog>
   );
+}
+
+type Everything = typeof import("./search/dialog").default;
+
+function Everything() {
+  const [Found, setFound] = useState<Everything | undefined>(undefined);
+  const open = searchOpen.value;
+  useEffect(() => {
+    if (!open || Found) return;
+    import("./search/dialog").then(
+      (program) => setFound(() => program.default),
+      () => {
+        searchOpen.value = false;
+        toastError(new Error(texts.errors.chunk));
+      },
+    );
+  }, [open, Found]);
+  return open && Found ? <Found onClose={() => (searchOpen.value = false)} /> : null;
 }
 
 function LoginForm({ username: known }: { username?: string | undefined }) {
@@ -347,6 +370,7 @@ export function App() {
         </main>
       </div>
       <Help />
+      <Everything />
       <ConfirmHost />
       {expired.value && (
         <Dialog title={texts.login.again}>

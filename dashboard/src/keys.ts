@@ -6,6 +6,9 @@ import { go } from "./router";
 import { pages } from "./routes";
 
 export const helpOpen = signal(false);
+/** The search over everything. */
+export const searchOpen = signal(false);
+export const SEARCH_KEY = /^(Mac|iP)/.test(navigator.platform) ? "⌘ K" : "Ctrl K";
 
 interface Key {
   key: string;
@@ -39,6 +42,13 @@ function typing(event: KeyboardEvent): boolean {
 let awaitsPage = 0;
 
 function onKey(event: KeyboardEvent): void {
+  // Also while one types in a field; not over a dialog, which may hold what was typed.
+  if ((event.ctrlKey || event.metaKey) && !event.altKey && !event.shiftKey && event.key.toLowerCase() === "k") {
+    if (document.querySelector("dialog[open]")) return;
+    event.preventDefault();
+    searchOpen.value = true;
+    return;
+  }
   if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented || event.isComposing) return;
   if (typing(event)) {
     const [target] = event.composedPath();

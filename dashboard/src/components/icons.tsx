@@ -11,6 +11,7 @@ const PATHS: Record<string, string> = {
   tool: "M4 5h16v14H4zm3 4 3 3-3 3m6 0h4",
   access: "M12 3l8 3v6c0 5-3.500 8-8 9-4.500-1-8-4-8-9V6zm-3 9 2 2 4-4",
   trouble: "M12 4 2.500 20h19zm0 6v5m0 2.500v.5",
+  search: "M10.500 17a6.500 6.500 0 1 0 0-13 6.500 6.500 0 0 0 0 13m5-2 5 5",
   node: "M4 4h16v6H4zm0 10h16v6H4zm3-7h.01M7 17h.01",
 };
 
