@@ -377,6 +377,11 @@ class ClusterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     link_credit: Bytes = 8_388_608  # bytes under way to one node
     link_queue_messages: Natural = 100_000  # that wait for one node; QoS 1 and 2
     link_queue_bytes: Bytes = 1_073_741_824
+    replicas: Annotated[int, Meta(ge=0, le=2)] = 0  # copies of this node's data on other nodes
+    replicas_min: Annotated[int, Meta(ge=0, le=2)] = 0  # with fewer complete copies, nothing is acknowledged
+    replica_timeout: PositiveSeconds = 2.0  # an acknowledgement waits no longer for a copy
+    replicas_isolated: Literal["wait", "alone"] = "wait"  # without NATS and without an answer of a copy
+    rack: str = ""  # copies are preferred on nodes of another one
 
 
 class NodeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -27,7 +27,10 @@ from .moving.claims import Claims
 from .moving.connected import Connected
 from .moving.evacuation import NodeEvacuation
 from .moving.handover import Handover
-from .nats.interface import NoAnswer, Unavailable
+from .nats.interface import NoAnswer, Unavailable, Unknown
+from .replicas.copies import Copies
+from .replicas.records import ReplicaRecords
+from .replicas.shipping import Shipping
 from .shared.retained import ClusterRetained
 from .shared.rows import Rows
 from .wills import RefusalOf, Wills
@@ -75,6 +78,13 @@ class NatsCluster:
         self.claims = Claims(context, self.membership, self.handover, self.ownership, self.connected)
         self.evacuation = NodeEvacuation(context, self.membership, self.calls, self.handover, self.claims)
         self.wills = Wills(context, self.membership, self.ownership, self.handover.receiver, refusal_of_will)
+        self.replica_records: ReplicaRecords | None = None
+        self.copies: Copies | None = None
+        self.shipping: Shipping | None = None
+        if context.settings.replicas and directory is not None:
+            self.replica_records = ReplicaRecords(context)
+            self.copies = Copies(context, self.membership, self.replica_records, directory)
+            self.shipping = Shipping(context, self.membership, self.replica_records)
 
     async def start(self) -> None:
         """Become a member. If NATS is unreachable or has no quorum, the node soon serves its own clients, and joins
@@ -83,6 +93,8 @@ class NatsCluster:
         :raises NatsRefused: this node is rejected, or this NATS cannot be used."""
         self.membership.identify()
         self.handover.load()
+        if self.shipping is not None:
+            self.shipping.attach()
         self.calls.start()
         self.receiver.start()
         self.links.start()
@@ -92,6 +104,8 @@ class NatsCluster:
         await self.nats.start()
         await self.membership.start()
         if self.membership.left:
+            if self.shipping is not None:
+                await self.shipping.end()
             self._stop_sharing()
             self.wills.publish_held()
             return
@@ -99,6 +113,7 @@ class NatsCluster:
 
     async def _take_part(self) -> None:
         """Start all parts that need other nodes: this node is a member, or will be as soon as NATS is reachable."""
+        self._start_copies()
         self.rows.start()
         self.retained.start()
         if self.nats.quorum:
@@ -119,6 +134,26 @@ class NatsCluster:
         self.exclusive.start()
         self._begun = True
 
+    def _start_copies(self) -> None:
+        if self.replica_records is not None and self.copies is not None and self.shipping is not None:
+            self.replica_records.start()
+            self.copies.start()
+            self.shipping.start()
+
+    async def _end_own_copies(self) -> None:
+        """:raises ChangeRefused: the record of the copies cannot be deleted."""
+        if self.shipping is not None:
+            try:
+                await self.shipping.withdraw()
+            except (Unavailable, Unknown) as error:
+                raise ChangeRefused(f"NATS accepts no writes now: {error}") from None
+
+    async def _stop_copies(self) -> None:
+        if self.replica_records is not None and self.copies is not None and self.shipping is not None:
+            await self.shipping.stop()
+            await self.copies.stop()
+            self.replica_records.stop()
+
     def _stop_sharing(self) -> None:
         self.exclusive.stop()
         self.retained.stop()
@@ -137,6 +172,7 @@ class NatsCluster:
         self.shared_groups.stop()
         await self.known_routes.stop()
         await self.routes.stop()
+        await self._stop_copies()
         await self.membership.stop()
         self.receiver.stop()
         await self.calls.stop()
@@ -209,9 +245,12 @@ class NatsCluster:
 
     async def join(self, node: str) -> None:
         await self.membership.join(node)
+        if self.shipping is not None:
+            self.shipping.attach()
         if not self._begun:  # it had left when it started
             await self._take_part()
         else:
+            self._start_copies()
             self.rows.start()
             self.retained.start()
             self.ownership.joined_again()
@@ -221,11 +260,15 @@ class NatsCluster:
 
     async def leave(self) -> None:
         self.membership.check_leave()
+        await self._end_own_copies()
         await self.wills.withdraw()
         await self.routes.withdraw()
         try:
             await self.membership.leave()
         except ChangeRefused:
+            if self.shipping is not None:
+                self.shipping.attach()
+                self.shipping.start()
             self.wills.offer()
             raise
         self._stop_sharing()

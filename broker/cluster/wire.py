@@ -236,8 +236,9 @@ class Heartbeat(msgspec.Struct, array_like=True, frozen=True):
 class MemberRecord(msgspec.Struct, array_like=True, frozen=True):
     """A node in bucket ``members``. ``started``: Unix seconds. ``forced_out``: by an operator; the node may not come
     back with this ``uid``, nor with one of ``refused_uids``. These are of nodes of this name that were forced out
-    before, the newest last. ``durable``: the data, and so the ``uid``, outlive the process. Without a ``uid``: the last
-    node of this name has left."""
+    before, the newest last. ``durable``: the data, and so the ``uid``, outlive the process. ``rack``: setting
+    ``cluster.rack``; None: the node keeps no copies of others. Without a ``uid``: the last node of this name has
+    left."""
 
     node: str
     uid: str
@@ -249,6 +250,7 @@ class MemberRecord(msgspec.Struct, array_like=True, frozen=True):
     forced_out: bool = False
     refused_uids: tuple[str, ...] = ()
     durable: bool = False
+    rack: str | None = None
 
 
 # ----------------------------------------------------------------------- calls

@@ -49,15 +49,19 @@ class GroupCommit:
     __slots__ = (
         "_budget",
         "_changed_access",
+        "_copies_trouble",
+        "_disk_trouble",
         "_futures",
         "_new",
         "_next_key",
         "_open",
         "_places",
         "_recovered",
+        "_released",
         "_skew",
         "_waiting",
         "_wake",
+        "_written_futures",
         "delivery_records",
         "log",
         "message_bytes",
@@ -103,7 +107,12 @@ class GroupCommit:
         self._waiting: dict[CommitWaiter, None] = {}
         # (batch, the future that waits for it, whether trouble ends the wait)
         self._futures: list[tuple[int, asyncio.Future[bool], bool]] = []
+        # (batch, the future that waits until the disk of this node has it)
+        self._written_futures: list[tuple[int, asyncio.Future[None]]] = []
+        self._released = -1
         self.trouble: str | None = None
+        self._disk_trouble: str | None = None
+        self._copies_trouble: str | None = None
         self._recovered: asyncio.Future[None] | None = None
         self.written = 0
 
@@ -174,15 +183,18 @@ class GroupCommit:
 
     def _next_batch(self) -> None:
         if self.log.idle:
-            waited_for = bool(self._waiting or self._futures)
+            waited_for = bool(self._waiting or self._futures or self._written_futures)
             if self.delivery_records and (self._open or waited_for or self.delivery_records.due):
                 for record in self.delivery_records.take():
                     self.write(record)
             if self._open:
                 self._cut()
-            elif waited_for and not self.delivery_records:
+            elif not self.delivery_records:
                 # Everything in the batch has been removed again: nothing has to wait for an empty batch.
-                self._release(self.log.batch)
+                if waited_for and self.log.durable_batch >= self.log.batch - 1:
+                    self._release(self.log.batch)
+                if self._written_futures:
+                    self._release_written(self.log.batch)
 
     def _cut(self) -> None:
         seq = self.log.batch
@@ -216,8 +228,14 @@ class GroupCommit:
         """Called by the writer: everything up to ``seq`` is on disk."""
         if self._open:
             self._next_batch()  # first, so that the disk is busy while this batch's acknowledgements are sent
-        self._release(seq)
+        if seq != self._released:  # with copies, the disk of this node may be ahead
+            self._released = seq
+            self._release(seq)
+        if self._written_futures:
+            self._release_written(self.log.written_batch)
         if not self.log.idle or self._open or self.delivery_records.due or self._waiting or self._futures:
+            self._wake()
+        elif self._budget.congested:
             self._wake()
 
     def _release(self, upto: int) -> None:
@@ -226,7 +244,7 @@ class GroupCommit:
             waiting, self._waiting = self._waiting, {}
             for waiter in waiting:
                 # If the empty batch has a record now, the packets wait for it as usual.
-                if (upto == self.log.batch and self._open) or self._released(waiter, upto):
+                if (upto == self.log.batch and self._open) or self._has_more(waiter, upto):
                     self._waiting[waiter] = None
         if upto == self.log.batch and self._open:
             return
@@ -240,8 +258,17 @@ class GroupCommit:
                     future.set_result(True)
             self._futures = left
 
+    def _release_written(self, upto: int) -> None:
+        left = []
+        for seq, future in self._written_futures:
+            if seq > upto:
+                left.append((seq, future))
+            elif not future.done():
+                future.set_result(None)
+        self._written_futures = left
+
     @staticmethod
-    def _released(waiter: CommitWaiter, upto: int) -> bool:
+    def _has_more(waiter: CommitWaiter, upto: int) -> bool:
         try:
             return waiter.release(upto)
         except Exception:  # an internal error costs only this client its connection
@@ -283,10 +310,35 @@ class GroupCommit:
             self._wake()
         return await future
 
+    async def wait_until_written(self) -> None:
+        """Wait until everything written so far is on the disk of this node, whatever its copies have."""
+        if self._open or self.delivery_records:
+            batch = self.log.batch
+        else:
+            batch = self.log.batch - 1
+            if batch <= self.log.written_batch:
+                return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._written_futures.append((batch, future))
+        self._wake()
+        await future
+
     # ---------------------------------------------------------------- trouble
 
     def on_trouble(self, trouble: str | None) -> None:
         """Called by the writer: nothing can be written, or (None) writing works again."""
+        self._disk_trouble = trouble
+        self._set_trouble()
+
+    def on_copies_trouble(self, trouble: str | None) -> None:
+        """Called by the copies: nothing can be acknowledged, or (None) that works again."""
+        self._copies_trouble = trouble
+        self._set_trouble()
+
+    def _set_trouble(self) -> None:
+        trouble = self._disk_trouble or self._copies_trouble
+        if trouble == self.trouble:
+            return
         self.trouble = trouble
         if trouble is None:
             if self._recovered is not None:

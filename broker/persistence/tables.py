@@ -358,3 +358,8 @@ class Tables:
         """Wait until every change so far is on disk; return ``False`` if the store is in trouble and cannot ensure
         this."""
         return self.commit is None or await self.commit.wait_until_durable(self.commit.barrier)
+
+    async def written(self) -> None:
+        """Wait until every change so far is on the disk of this node; its copies may not have it yet."""
+        if self.commit is not None:
+            await self.commit.wait_until_written()

@@ -11,6 +11,7 @@ async with cluster_nodes(3, level="disk", directory=tmp_path) as cluster:
 """
 
 import asyncio
+import contextlib
 import contextvars
 import itertools
 import logging
@@ -57,9 +58,26 @@ class _CopiedLog(SqliteLog):
         with self.lock:
             super().tidy()
 
+    def append_all(self, batches: list[tuple[int, bytes, Digests | None]]) -> None:
+        with self.lock:
+            super().append_all(batches)
+
+    def truncate(self, seq: int) -> None:
+        with self.lock:
+            super().truncate(seq)
+
     def drop_some(self, before: int) -> bool:
         with self.lock:
             return super().drop_some(before)
+
+
+def _logs_of_copies(node: Node) -> list[_CopiedLog]:
+    """Those that are open."""
+    cluster = node.server.cluster
+    if not isinstance(cluster, NatsCluster) or cluster.copies is None:
+        return []
+    logs = [copy.log for copy in cluster.copies._copies.values()]
+    return [log for log in logs if isinstance(log, _CopiedLog)]
 
 
 class ClusterNodes:
@@ -140,6 +158,9 @@ class ClusterNodes:
         store = node.server.store
         if store is not None:
             store._log = _CopiedLog(store.file, store._check)
+        cluster = node.server.cluster
+        if isinstance(cluster, NatsCluster) and cluster.copies is not None:
+            cluster.copies.make_log = _CopiedLog
         return node
 
     def _of_the_dead(self, record: logging.LogRecord) -> bool:
@@ -160,7 +181,10 @@ class ClusterNodes:
         store = node.server.store
         if store is not None:
             assert isinstance(store._log, _CopiedLog)
-            with store._log.lock:
+            with contextlib.ExitStack() as still:
+                still.enter_context(store._log.lock)
+                for log in _logs_of_copies(node):
+                    still.enter_context(log.lock)
                 shutil.copytree(before, self._data_dir(number), ignore=shutil.ignore_patterns("*.sock"))
         for connection in list(node.server.connections):
             connection.abort()

@@ -23,6 +23,7 @@ from typing import Final, NamedTuple
 from taipan.broker.cluster.nats.interface import (
     BUCKETS,
     NEVER_THERE,
+    REPLICAS,
     BucketEntry,
     NatsRefused,
     NoAnswer,
@@ -34,6 +35,7 @@ from taipan.broker.cluster.nats.interface import (
     fits,
 )
 
+_NAMES: Final = (*BUCKETS, REPLICAS)
 CORE: Final = "core"
 WRITE: Final = "write"
 ANSWER: Final = "answer"
@@ -107,7 +109,7 @@ class VirtualNats:
     def __init__(self, rng: Random | None = None, servers: int = 1, max_payload: int = 1024 * 1024) -> None:
         self.rng = rng or Random(0)
         self.max_payload = max_payload
-        self.buckets = {name: Bucket() for name in BUCKETS}
+        self.buckets = {name: Bucket() for name in _NAMES}
         self.clients: list[VirtualNatsClient] = []
         self.delay = (0.0, 0.0)
         self.delays: dict[tuple[str, str], tuple[float, float]] = {}
@@ -154,7 +156,7 @@ class VirtualNats:
         self._note("heal")
         self._sides = {}
         self._quorum_side = 0
-        for bucket in BUCKETS:
+        for bucket in _NAMES:
             self._tell_watches(bucket)
 
     def lose_leader(self, seconds: float | None = None) -> None:
@@ -211,7 +213,7 @@ class VirtualNats:
         for client in self.clients:
             if client.started and not client.connected:
                 self.loop.call_later(self.rng.uniform(*self.reconnect_delay), client.move)
-        for bucket in BUCKETS:
+        for bucket in _NAMES:
             self._tell_watches(bucket)
 
     def lose_bucket(self, name: str) -> None:

@@ -172,8 +172,8 @@ class Members:
         self._nats.subscribe(self._subject, self._heard)
         if not self.left:
             self._watch = self._nats.watch(BUCKET, self._entry, self._is_current)
-        # An identity that is not on disk could be used a second time.
-        await self._context.tables.stored()
+        # An identity that is not on disk could be used a second time. Its copies follow when this node is a member.
+        await self._context.tables.written()
         if self._nats.quorum and not self.left:
             try:
                 await self._join()
@@ -344,7 +344,7 @@ class Members:
         if record.uid == self._wire.uid and record.incarnation >= self._wire.incarnation:
             self._wire.identify(self._wire.uid, record.incarnation + 1)
             self._store_identity()
-            await self._context.tables.stored()
+            await self._context.tables.written()
 
     async def _name_in_use(self) -> bool:
         """Return whether another node of this name runs. A node that does not answer may be paused, or its connection
@@ -378,6 +378,7 @@ class Members:
             self._context.version,
             refused_uids=self._refused_uids,
             durable=self._context.tables.durable,
+            rack=self._context.settings.rack if self._context.settings.replicas else None,
         )
 
     async def _write_record(self, revision: int) -> int:

@@ -39,6 +39,7 @@ from .connection import ConnectionLost, NatsConnection
 from .interface import (
     BUCKETS,
     NEVER_THERE,
+    REPLICAS,
     BucketEntry,
     NoAnswer,
     NoResponders,
@@ -72,6 +73,7 @@ class NatsBuckets:
         self.quorum = False
         self.on_lost: list[Callable[[str], None]] = []
         self._settings = settings
+        self._names = (*BUCKETS, REPLICAS) if settings.replicas else BUCKETS
         self._on_settled = on_settled
         self._said_no_quorum = False
         self._connection: NatsConnection | None = None
@@ -150,7 +152,7 @@ class NatsBuckets:
                     await self._missing.wait()
             await self._forget_deletions(connection)
             number += 1
-            bucket = BUCKETS[number % len(BUCKETS)]
+            bucket = self._names[number % len(self._names)]
             try:
                 stream = decode_stream(await ask(connection, f"STREAM.INFO.{self.stream(bucket)}", None))
             except (NoResponders, NoAnswer, Unavailable):
@@ -228,7 +230,7 @@ class NatsBuckets:
         wanted = min(3, servers)
         fewer = min(wanted, max(1, len(connection.servers)))
         made, replicas = [], set()
-        for bucket in BUCKETS:
+        for bucket in self._names:
             stream = await self._stream(connection, bucket)
             if stream is None:
                 # Servers that were counted twice, or never appear: fewer replicas are better than none.

@@ -6,6 +6,8 @@ from typing import Final, NamedTuple, Protocol
 BUCKETS: Final = ("members", "routes", "sessions", "rows", "wills", "retained")
 """JetStream key-value buckets, each with the last value of a key; on the server their names begin with
 ``taipan-<cluster>-``."""
+REPLICAS: Final = "replicas"
+"""A bucket that exists only if nodes have copies."""
 
 HEADROOM: Final = 512
 """Bytes for the headers of a write, which are included in ``max_payload``."""

@@ -178,6 +178,22 @@ class CheckFile:
             # The content is correct; the next batch tries again.
             logger.warning("check_file_not_written file=%s error=%s", self.path, describe(error))
 
+    def follow(self, last: int, actual: Digests | None) -> None:
+        """Continue as the check file of a copy, whose log ends with batch ``last`` and has the rows ``actual``; None:
+        they are not known, and what the file expects stays. Raises WriteTrouble."""
+        self._noted = last
+        self._both = True
+        if actual is not None:
+            self._flush(None, actual)
+            self._actual = actual
+        elif self.expected is not None:
+            self._actual = self.expected.after
+        if self._file is not None:
+            try:
+                self._write_number(last)
+            except OSError as error:
+                raise WriteTrouble(f"{self.path.name}: {describe(error)}") from error
+
     def prepare(self, after: Digests) -> None:
         """Announce the digests after the next batch. Raises WriteTrouble."""
         if not self.held:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from time import monotonic
-from typing import Final
+from typing import Any, Final
 
 from .backup_file import BackupWriter
 from .check_file import Digests
@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 
 FIRST_PAUSE: Final = 0.1
 MAX_PAUSE: Final = 1.0
+GROUP_BYTES: Final = 4_194_304
+"""Size of batches that are flushed together at most, in bytes."""
 
 
 @dataclass(slots=True)
@@ -54,6 +56,23 @@ class Read:
             return
         if error is None:
             self.future.set_result(data)
+        else:
+            self.future.set_exception(error)
+
+
+@dataclass(slots=True)
+class Call:
+    """Call ``act`` between other work."""
+
+    act: Callable[[], Any]
+    future: asyncio.Future[Any]
+
+    def answer(self, result: object, error: StoreError | None) -> None:
+        """Deliver the result, on the loop's thread."""
+        if self.future.done():
+            return
+        if error is None:
+            self.future.set_result(result)
         else:
             self.future.set_exception(error)
 
@@ -133,6 +152,8 @@ class LogWriter(threading.Thread):
                         self._read(job)
                     case Drop():
                         self._drop(job)
+                    case Call():
+                        self._call(job)
                     case Copy():
                         self._copy(job)
                     case VerifyPath():
@@ -149,10 +170,32 @@ class LogWriter(threading.Thread):
             logger.warning("store_abandoned")
 
     def _append(self, job: Append) -> None:
-        if self._until_done(lambda: self._log.append(job.seq, job.data, job.access)):
-            self._loop.call_soon_threadsafe(self._written, job.seq)
+        jobs = self._with_next(job)
+        if len(jobs) == 1:
+            done = self._until_done(lambda: self._log.append(job.seq, job.data, job.access))
+        else:
+            batches = [(each.seq, each.data, each.access) for each in jobs]
+            done = self._until_done(lambda: self._log.append_all(batches))
+        if done:
+            self._loop.call_soon_threadsafe(self._written, jobs[-1].seq)
             # After the report: this batch does not wait for the checkpoint.
             self._until_done(self._log.tidy)
+
+    def _with_next(self, job: Append) -> list[Append]:
+        """Return the batches that wait, which are flushed together. The node's own log has only one at a time."""
+        jobs = [job]
+        size = len(job.data)
+        while size < GROUP_BYTES and not self._later:
+            try:
+                following = self._jobs.get_nowait()
+            except Empty:
+                break
+            if not isinstance(following, Append):
+                self._later.append(following)
+                break
+            jobs.append(following)
+            size += len(following.data)
+        return jobs
 
     def _drop(self, job: Drop) -> None:
         more = False
@@ -177,6 +220,15 @@ class LogWriter(threading.Thread):
         except StoreError as failure:
             error = failure
         self._loop.call_soon_threadsafe(job.answer, data, error)
+
+    def _call(self, job: Call) -> None:
+        error = None
+        result: object = None
+        try:
+            result = job.act()
+        except StoreError as failure:
+            error = failure
+        self._loop.call_soon_threadsafe(job.answer, result, error)
 
     def _copy(self, job: Copy) -> None:
         """Run between batches, so that the last row and the check file match."""
@@ -222,6 +274,8 @@ class LogWriter(threading.Thread):
                 break
             if isinstance(job, Read):
                 self._read(job)
+            elif isinstance(job, Call):
+                self._call(job)
             elif isinstance(job, Stop):
                 self._stopping = True
             else:

@@ -56,6 +56,11 @@ def own_part(seq: int, low: int) -> int:
     return zlib.crc32(b"%d,%d" % (seq, low))
 
 
+def crc_of_data(seq: int, low: int, crc: int) -> int:
+    """Return the CRC32 of a row's data from the checksum of the row."""
+    return (crc ^ own_part(seq, low)) & 0xFFFFFFFF
+
+
 def beside(path: Path, ending: str) -> Path:
     """``store.db`` -> ``store.db-wal``."""
     return path.with_name(path.name + ending)

@@ -22,6 +22,7 @@ from .salvage import (
     SalvageReport,
     beside,
     checksum,
+    crc_of_data,
     damaged_name,
     own_part,
     put_in_place,
@@ -138,6 +139,39 @@ class SqliteLog:
             self.check.confirm(seq, access)
         self.first = low
         self.last = max(self.last, seq)
+
+    def append_all(self, batches: list[tuple[int, bytes, Digests | None]]) -> None:
+        """Store several batches, in order and with one flush, as ``append`` stores one: all of them, or none."""
+        self._verify_file()
+        if time.monotonic() - self._wal_verified >= WAL_INTERVAL:
+            self._verify_wal()
+        access = next((digests for _, _, digests in reversed(batches) if digests is not None), None)
+        if self.check is not None and access is not None:
+            self.check.prepare(access)
+        low = self.first or batches[0][0]
+        rows = [(seq, low, checksum(seq, low, data), data) for seq, data, _ in batches]
+        try:
+            if self._suspect:
+                self._reopen()
+            db = self._open_db()
+            with db:
+                db.executemany("INSERT OR REPLACE INTO log VALUES (?, ?, ?, ?)", rows)
+        except (apsw.Error, OSError) as error:
+            raise self._trouble(error) from error
+        self._wal_pages += sum(len(data) // PAGE + 4 for _, data, _ in batches)
+        last = batches[-1][0]
+        if self.check is not None and access is not None:
+            self.check.confirm(last, access)
+        self.first = low
+        self.last = max(self.last, last)
+
+    def truncate(self, seq: int) -> None:
+        """Delete all batches newer than ``seq``, which exists. Raises StoreError."""
+        try:
+            self._open_db().execute("DELETE FROM log WHERE seq > ?", (seq,))
+        except (apsw.Error, OSError) as error:
+            raise StoreError(f"{self.path}: {describe(error, self._errno())}") from error
+        self.last = seq
 
     def verify_path(self) -> None:
         """Check that the paths still lead to the open files. Raises WriteTrouble if not: data written to them would
@@ -284,6 +318,20 @@ class SqliteLog:
                     break
         except (apsw.Error, OSError) as error:
             raise StoreError(f"the store cannot be read: {describe(error, self._errno())}") from error
+        return found
+
+    def newest(self, count: int) -> list[tuple[int, int]]:
+        """Return the numbers of the newest batches, each with the CRC32 of its data, the newest first. Raises
+        StoreError."""
+        try:
+            rows = self._open_db().execute("SELECT seq, low, crc FROM log ORDER BY seq DESC LIMIT ?", (count,)).fetchall()
+        except (apsw.Error, OSError) as error:
+            raise StoreError(f"the store cannot be read: {describe(error, self._errno())}") from error
+        found = []
+        for seq, low, crc in rows:
+            assert isinstance(seq, int)
+            if isinstance(low, int) and isinstance(crc, int):
+                found.append((seq, crc_of_data(seq, low, crc)))
         return found
 
     def check_content(self) -> bytes:

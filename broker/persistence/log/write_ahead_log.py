@@ -8,13 +8,13 @@ All functions here are called on the loop's thread.
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
-from .backup_file import BackupWriter
+from .backup_file import BackupWriter, LogRow
 from .batch import encode
 from .check_file import Digests
 from .commit_times import CommitTimes
-from .log_writer import Append, Copied, Copy, Drop, LogWriter, Read, Stop, VerifyPath
+from .log_writer import Append, Call, Copied, Copy, Drop, LogWriter, Read, Stop, VerifyPath
 from .sqlite_log import SqliteLog
 
 MAX_PENDING: Final = 67_108_864
@@ -24,12 +24,32 @@ YIELD_FOR: Final = 0.00002
 """Seconds of such a pause: long enough that the thread gets the interpreter's lock."""
 
 
+class Copies(Protocol):
+    """The copies of this log on other nodes.
+
+    ``durable``: the newest batch that is, with all before it, on this node's disk and on those of the nodes for which
+    an acknowledgement waits. ``pending_bytes``: size of the batches that such a node has not confirmed yet."""
+
+    durable: int
+    pending_bytes: int
+
+    def appended(self, seq: int, data: bytes, access: Digests | None) -> None:
+        """Batch ``seq`` is being written to the disk of this node; ``access`` as in ``SqliteLog.append``."""
+
+    def written(self, seq: int) -> None:
+        """Everything up to ``seq`` is on the disk of this node."""
+
+    def dropped(self, seq: int) -> None:
+        """Batches older than ``seq`` are no longer needed."""
+
+
 class WriteAheadLog:
     """A ``SqliteLog`` that is open and scanned, and the thread that writes to it.
 
-    ``batch``: the number of the next batch. Records appended to it are on disk once ``durable_batch`` has reached that
-    number. ``pending`` and ``pending_bytes``: number and total size of the records that are being written. ``trouble``:
-    why nothing can be written at present, or None."""
+    ``batch``: the number of the next batch. Records appended to it are durable once ``durable_batch`` has reached that
+    number: on the disk of this node (``written_batch``) and, with ``copies``, on those of other nodes. ``pending`` and
+    ``pending_bytes``: number and total size of the records that are being written. ``trouble``: why nothing can be
+    written at present, or None."""
 
     __slots__ = (
         "_began",
@@ -47,12 +67,14 @@ class WriteAheadLog:
         "_writer",
         "_yielded",
         "batch",
+        "copies",
         "durable_batch",
         "idle",
         "max_pending",
         "pending",
         "pending_bytes",
         "trouble",
+        "written_batch",
     )
 
     def __init__(
@@ -73,7 +95,8 @@ class WriteAheadLog:
         self.max_pending = max_pending
         self._clock = clock
         self._pause = pause
-        self.durable_batch = log.last
+        self.durable_batch = self.written_batch = log.last
+        self.copies: Copies | None = None
         self.batch = log.last + 1
         self.trouble: str | None = None
         # Whether a batch that is appended now would be written immediately; required for ``append``.
@@ -120,6 +143,9 @@ class WriteAheadLog:
         self.pending = len(records)
         self.pending_bytes = len(data)
         self._writer.post(Append(self.batch, data, access))
+        if self.copies is not None:
+            self.copies.appended(self.batch, data, access)
+            self.pending_bytes = max(self.pending_bytes, self.copies.pending_bytes)
         self.batch += 1
 
     def verify_path(self) -> None:
@@ -142,6 +168,12 @@ class WriteAheadLog:
         self._writer.post(Copy(backup, seq, most, future))
         return future
 
+    def rows_after(self, seq: int, most: int) -> asyncio.Future[list[LogRow]]:
+        """Return the next rows as in ``SqliteLog.rows_after``. The future raises StoreError."""
+        future: asyncio.Future[list[LogRow]] = self._loop.create_future()
+        self._writer.post(Call(lambda: self._log.rows_after(seq, most), future))
+        return future
+
     def read(self, seq: int, offset: int, size: int) -> asyncio.Future[bytes]:
         """Read a piece of a batch that was appended. The future raises StoreError if it cannot be read."""
         future: asyncio.Future[bytes] = self._loop.create_future()
@@ -155,6 +187,8 @@ class WriteAheadLog:
         """Delete the batches older than ``seq``, in slices between other work. The newest batch always stays."""
         self._dropping = max(self._dropping, seq)
         self._writer.post(Drop(seq))
+        if self.copies is not None:
+            self.copies.dropped(seq)
 
     @property
     def dropping(self) -> bool:
@@ -169,22 +203,58 @@ class WriteAheadLog:
         return longest if self.idle else max(longest, now - self._began)
 
     @property
+    def first_batch(self) -> int:
+        """The number of the oldest batch in the file; 0: there has never been one."""
+        return self._log.first
+
+    @property
     def size_bytes(self) -> int:
         """Total size of the files in bytes."""
         return self._log.size_bytes
 
     def _written(self, seq: int) -> None:
-        self.durable_batch = seq
+        self.written_batch = seq
         self.idle = True
         now = self._clock()
         self._commit_times.add(now, now - self._began)
         self.pending = self.pending_bytes = 0
         self._data = b""
+        if self.copies is None:
+            self.durable_batch = seq
+        else:
+            self.copies.written(seq)
+            self._follow_copies()
         try:
-            self._on_durable(seq)
+            self._on_durable(self.durable_batch)
         finally:
             if self.idle and self._drained is not None and not self._drained.done():
                 self._drained.set_result(None)
+
+    def attach_copies(self, copies: Copies) -> None:
+        """Let ``durable_batch`` wait for copies from now on."""
+        self.copies = copies
+        self.durable_batch = copies.durable
+
+    def copied(self) -> None:
+        """Called by the copies: they may have confirmed more batches."""
+        before = self.durable_batch
+        self._follow_copies()
+        if self.durable_batch > before:
+            self._on_durable(self.durable_batch)
+
+    def end_copies(self) -> None:
+        """Wait for the disk of this node alone from now on."""
+        self.copies = None
+        self.pending_bytes = len(self._data)
+        before, self.durable_batch = self.durable_batch, self.written_batch
+        if self.durable_batch > before:
+            self._on_durable(self.durable_batch)
+
+    def _follow_copies(self) -> None:
+        if self.copies is not None:
+            assert self.copies.durable <= self.written_batch
+            self.durable_batch = max(self.durable_batch, self.copies.durable)
+            self.pending_bytes = max(len(self._data), self.copies.pending_bytes)
 
     def _troubled(self, text: str | None) -> None:
         self.trouble = text

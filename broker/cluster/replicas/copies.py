@@ -1,0 +1,423 @@
+"""Copies: this node's copies of the logs of other nodes. Each is a log as the node's own, with a thread that writes
+it."""
+
+import asyncio
+import json
+import logging
+import shutil
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, cast
+
+from ...core.cluster import RUNNING
+from ...persistence.log.check_file import CheckFile
+from ...persistence.log.errors import StoreError
+from ...persistence.log.files import replace_file
+from ...persistence.log.log_writer import Append, Call, LogWriter, Stop
+from ...persistence.log.log_writer import Drop as DropJob
+from ...persistence.log.sqlite_log import SqliteLog
+from ...store.store import CHECK_FILE, FILE
+from ..context import ClusterContext
+from ..members.members import Members
+from ..tasks import Tasks
+from ..wire import Header
+from .frames import Ask, At, Batch, Begin, Drop, Forget, Frame, Have, Holding, Refused, Resume
+from .records import DIRECTORY, ReplicaRecords, copy_directory
+
+logger = logging.getLogger(__name__)
+
+MAX_QUEUED: Final = 67_108_864
+"""Size in bytes of the batches of one origin that wait for the disk; further ones are sent again later."""
+LOOK: Final = 5.0
+"""Seconds between two looks at the copies that receive nothing."""
+_IDLE: Final = 30.0
+"""Seconds without a frame after which the origin is asked whether it needs the copy."""
+_ORPHANED: Final = 60.0
+"""Seconds without a record after which the copy of a node that runs, or is no member, is deleted."""
+_CLOSE_TIMEOUT: Final = 10.0
+_ORIGIN_FILE: Final = "origin"
+
+NO_COPY: Final = "replica_refused"
+DELETED: Final = "replica_deleted"
+
+
+class _Copy:
+    """The copy of one origin. ``log``: None while its files are closed. ``receiving``: the origin was told what it has,
+    and sends what follows. ``received``: the newest batch that has arrived; ``disk``: that is on disk."""
+
+    def __init__(self, origin: str, directory: Path, uid: str) -> None:
+        self.origin = origin
+        self.directory = directory
+        self.uid = uid
+        self.run = 0
+        self.incarnation = 0
+        self.log: SqliteLog | None = None
+        self.writer: LogWriter | None = None
+        self.closed: asyncio.Future[None] | None = None
+        self.lock = asyncio.Lock()
+        self.receiving = False
+        self.received = self.disk = 0
+        self.parts: list[bytes] = []
+        self.part_of = 0
+        self.part_bytes = 0
+        self.queued: deque[tuple[int, int]] = deque()
+        self.queued_bytes = 0
+        self.told_missing = -1
+        self.trouble = ""
+        self.heard = -1e9
+        self.orphaned_since: float | None = None
+
+    def forget_parts(self) -> None:
+        self.parts.clear()
+        self.part_bytes = 0
+
+
+class Copies:
+    """``pending_bytes``: size of what has arrived and is not on disk. ``make_log`` creates the log of a copy."""
+
+    def __init__(self, context: ClusterContext, members: Members, records: ReplicaRecords, data_dir: Path) -> None:
+        self._context = context
+        self._members = members
+        self._records = records
+        self._data_dir = data_dir
+        self._nats = context.nats
+        self._frames = context.wire.reader(cast(type[Any], Frame))
+        self._copies: dict[str, _Copy] = {}
+        # Origins whose copy was given to a node that runs here.
+        self._released: set[str] = set()
+        self._tasks = Tasks()
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop
+        self.make_log: Callable[[Path, CheckFile], SqliteLog] = lambda path, check: SqliteLog(path, check=check)
+
+    def start(self) -> None:
+        """Accept batches of other nodes."""
+        if self._timer is not None:
+            return
+        self._loop = asyncio.get_running_loop()
+        for file in sorted((self._data_dir / DIRECTORY).glob(f"*/{_ORIGIN_FILE}")):
+            try:
+                found = json.loads(file.read_bytes())
+                origin, uid = str(found["node"]), str(found["uid"])
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                logger.warning("replica_unreadable file=%s error=%s", file, error)
+                continue
+            if file.parent == copy_directory(self._data_dir, origin):
+                self._copies[origin] = _Copy(origin, file.parent, uid)
+        self._nats.subscribe(self._context.subject("copy", self._context.node), self._heard)
+        self._records.on_change.append(self._record_changed)
+        self._look()
+
+    async def stop(self) -> None:
+        """Accept no more; leave complete files."""
+        if self._timer is not None:
+            self._timer.cancel()
+        await self._tasks.stop()
+        for copy in self._copies.values():
+            await self._close(copy)
+
+    @property
+    def pending_bytes(self) -> int:
+        return sum([copy.queued_bytes + copy.part_bytes for copy in self._copies.values()])
+
+    def held(self) -> list[str]:
+        """Return the names of the nodes of which this one has a copy, complete or not."""
+        return sorted(self._copies)
+
+    async def release(self, origin: str) -> Path | None:
+        """Close the copy of ``origin``, and accept nothing more from that node. Return its directory, which has the
+        files of a data directory; None: there is no copy."""
+        self._released.add(origin)
+        copy = self._copies.get(origin)
+        if copy is None:
+            return None
+        async with copy.lock:
+            await self._close(copy)
+        return copy.directory
+
+    def accept_again(self, origin: str) -> None:
+        """Accept batches of ``origin`` again after ``release``."""
+        self._released.discard(origin)
+
+    # ------------------------------------------------------------------- frames
+
+    def _heard(self, data: bytes, reply: str) -> None:
+        found = self._frames.message(data)
+        if found is None:
+            return
+        header, frame = found
+        copy = self._copies.get(header.node)
+        if isinstance(frame, Begin):
+            self._begin(header, frame.run)
+        elif isinstance(frame, Forget):
+            if copy is not None and copy.uid == header.uid:
+                self._tasks.run(self._forget(copy, "its node has enough others"))
+        elif copy is None or copy.run != frame.run or copy.incarnation != header.incarnation:
+            self._answer(header.node, Refused(frame.run, "unknown run", True))
+        else:
+            copy.heard = self._loop.time()
+            if isinstance(frame, Batch):
+                self._batch(copy, frame)
+            elif isinstance(frame, Ask):
+                if copy.receiving:
+                    self._tell(copy, missing=copy.received < frame.sent)
+            elif isinstance(frame, Resume):
+                self._tasks.run(self._resume(copy, frame))
+            elif isinstance(frame, Drop):
+                if copy.receiving and copy.writer is not None and copy.received >= frame.before:
+                    copy.writer.post(DropJob(frame.before))
+
+    def _refusal(self, header: Header) -> str:
+        """Return why this node accepts nothing from the origin; empty: it does."""
+        if header.node in self._released:
+            return "this node has started it from its copy"
+        record = self._records.of(header.node)
+        if record is not None and record.hosted_by and record.uid == header.uid:
+            return f"{record.hosted_by} has started it from its copy"
+        if record is not None and record.uid != header.uid and self._context.node in record.in_sync:
+            return "this node has a copy of other data of this name"
+        return ""
+
+    def _begin(self, header: Header, run: int) -> None:
+        refusal = self._refusal(header)
+        if refusal:
+            self._context.refusals.add(NO_COPY, header.node, "cluster.replicas")
+            self._answer(header.node, Refused(run, refusal))
+            return
+        copy = self._copies.get(header.node)
+        if copy is None:
+            directory = copy_directory(self._data_dir, header.node)
+            copy = self._copies[header.node] = _Copy(header.node, directory, header.uid)
+        if copy.uid == header.uid and (header.incarnation, run) < (copy.incarnation, copy.run):
+            return  # it was late
+        again = (header.incarnation, run) == (copy.incarnation, copy.run)
+        copy.incarnation, copy.run = header.incarnation, run
+        copy.heard = self._loop.time()
+        if again and (copy.receiving or copy.lock.locked()):
+            return  # it was repeated
+        copy.receiving = False
+        self._tasks.run(self._open(copy, header.uid, run))
+
+    async def _open(self, copy: _Copy, uid: str, run: int) -> None:
+        """Report what the copy has."""
+        async with copy.lock:
+            if copy.run != run or copy.origin in self._released:
+                return
+            found: list[tuple[int, int]] = []
+            try:
+                if copy.uid == uid and (copy.directory / _ORIGIN_FILE).exists():
+                    if copy.log is None:
+                        await self._open_files(copy)
+                    log = copy.log
+                    assert log is not None
+                    # A copy that was damaged lacks something: it is filled again.
+                    if log.salvaged is None:
+                        found = await self._run(copy, lambda: log.newest(2))
+            except StoreError as error:
+                logger.error("replica_trouble node=%s error=%s setting=node.data_dir", copy.origin, error)
+                self._answer(copy.origin, Refused(run, str(error)))
+                return
+            copy.uid = uid
+            newest, before = [*found, (0, 0), (0, 0)][:2]
+            self._answer(copy.origin, Have(run, *newest, *before))
+
+    async def _resume(self, copy: _Copy, frame: Resume) -> None:
+        async with copy.lock:
+            if copy.run != frame.run or copy.origin in self._released:
+                return
+            if not copy.receiving:
+                try:
+                    if frame.empty:
+                        if self._is_relied_on(copy):
+                            self._answer(copy.origin, Refused(frame.run, "its record still names this copy"))
+                            return
+                        await self._close(copy)
+                        await asyncio.to_thread(self._make_empty, copy)
+                    if copy.log is None:
+                        await self._open_files(copy)
+                    log = copy.log
+                    assert log is not None
+                    await self._run(copy, lambda: _set_back(log, frame))
+                except (StoreError, OSError) as error:
+                    logger.error("replica_trouble node=%s error=%s setting=node.data_dir", copy.origin, error)
+                    self._answer(copy.origin, Refused(frame.run, str(error)))
+                    return
+                copy.received = copy.disk = frame.position
+                copy.queued.clear()
+                copy.queued_bytes = 0
+                copy.forget_parts()
+                copy.told_missing = -1
+                copy.receiving = True
+                logger.info("replica_receives node=%s after=%s", copy.origin, frame.position)
+            self._tell(copy)
+
+    def _is_relied_on(self, copy: _Copy) -> bool:
+        """Return whether the copy may have what no other disk has any more."""
+        record = self._records.of(copy.origin)
+        relied_on = record is not None and self._context.node in (*record.in_sync, record.hosted_by)
+        return relied_on and copy.log is not None and copy.log.last > 0
+
+    def _batch(self, copy: _Copy, frame: Batch) -> None:
+        if not copy.receiving or frame.number <= copy.received:
+            return
+        begins = frame.part == 0
+        follows = begins or (frame.number == copy.part_of and frame.part == len(copy.parts))
+        full = copy.queued_bytes + copy.part_bytes > MAX_QUEUED
+        if frame.previous != copy.received or not follows or full:
+            if copy.told_missing != copy.received:
+                copy.told_missing = copy.received
+                self._tell(copy, missing=True)
+            return
+        if begins:
+            copy.forget_parts()
+            copy.part_of = frame.number
+        data = frame.data
+        if frame.parts > 1:
+            copy.parts.append(data)
+            copy.part_bytes += len(data)
+            if len(copy.parts) < frame.parts:
+                return
+            data = b"".join(copy.parts)
+            copy.forget_parts()
+        copy.received = frame.number
+        copy.told_missing = -1
+        copy.queued.append((frame.number, len(data)))
+        copy.queued_bytes += len(data)
+        assert copy.writer is not None
+        copy.writer.post(Append(frame.number, data, frame.access))
+
+    def _tell(self, copy: _Copy, missing: bool = False) -> None:
+        self._answer(copy.origin, At(copy.run, copy.disk, copy.received, missing, copy.trouble))
+
+    def _answer(self, origin: str, answer: Have | At | Refused | Holding) -> None:
+        self._nats.publish(self._context.subject("copied", origin), self._context.wire.write(answer))
+
+    # -------------------------------------------------------------------- files
+
+    async def _open_files(self, copy: _Copy) -> None:
+        """:raises StoreError: they cannot be used."""
+        log = await asyncio.to_thread(self._opened, copy.directory)
+        copy.log = log
+        copy.closed = self._loop.create_future()
+        copy.writer = LogWriter(
+            log,
+            self._loop,
+            lambda seq: self._written(copy, log, seq),
+            lambda text: self._troubled(copy, text),
+            lambda closed=copy.closed: closed.done() or closed.set_result(None),
+        )
+        copy.trouble = ""
+        copy.writer.start()
+
+    def _opened(self, directory: Path) -> SqliteLog:
+        check = CheckFile(directory / CHECK_FILE)
+        check.read()
+        log = self.make_log(directory / FILE, check)
+        log.open()
+        check.follow(log.last, None)
+        return log
+
+    def _make_empty(self, copy: _Copy) -> None:
+        """Delete the files of a copy, and create its directory again."""
+        if copy.directory.exists():
+            shutil.rmtree(copy.directory)
+        copy.directory.mkdir(mode=0o700, parents=True)
+        file = copy.directory / _ORIGIN_FILE
+        new = file.with_name(_ORIGIN_FILE + ".new")
+        new.write_text(json.dumps({"node": copy.origin, "uid": copy.uid}), encoding="utf-8")
+        replace_file(new, file)
+
+    async def _run(self, copy: _Copy, act: Callable[[], Any]) -> Any:
+        """Return the result of ``act``, called by the writer's thread after what it was given before."""
+        assert copy.writer is not None
+        future: asyncio.Future[Any] = self._loop.create_future()
+        copy.writer.post(Call(act, future))
+        return await future
+
+    async def _close(self, copy: _Copy) -> None:
+        copy.receiving = False
+        writer, copy.writer, copy.log = copy.writer, None, None
+        if writer is None or copy.closed is None:
+            return
+        writer.post(Stop())
+        await asyncio.wait([copy.closed], timeout=_CLOSE_TIMEOUT)
+        if copy.closed.done():
+            await asyncio.to_thread(writer.join)
+        copy.queued.clear()
+        copy.queued_bytes = 0
+        copy.forget_parts()
+
+    def _written(self, copy: _Copy, log: SqliteLog, seq: int) -> None:
+        if copy.log is not log or not copy.receiving:
+            return
+        copy.disk = seq
+        queued = copy.queued
+        while queued and queued[0][0] <= seq:
+            copy.queued_bytes -= queued.popleft()[1]
+        self._tell(copy)
+
+    def _troubled(self, copy: _Copy, text: str | None) -> None:
+        copy.trouble = text or ""
+        if text is None:
+            logger.warning("replica_recovered node=%s setting=node.data_dir", copy.origin)
+        else:
+            logger.error("replica_trouble node=%s error=%s setting=node.data_dir", copy.origin, text)
+        if copy.receiving:
+            self._tell(copy)
+
+    # ----------------------------------------------------------------- deletion
+
+    async def _forget(self, copy: _Copy, why: str) -> None:
+        record = self._records.of(copy.origin)
+        if record is not None and (self._context.node in (*record.in_sync, record.hosted_by)):
+            return
+        async with copy.lock:
+            if copy.origin in self._released:
+                return
+            await self._close(copy)
+            copy.run = 0
+            try:
+                await asyncio.to_thread(shutil.rmtree, copy.directory, True)
+            finally:
+                if self._copies.get(copy.origin) is copy:
+                    del self._copies[copy.origin]
+            self._context.refusals.count(DELETED)
+            logger.info("replica_deleted node=%s reason=%s", copy.origin, why)
+
+    def _record_changed(self, origin: str) -> None:
+        copy = self._copies.get(origin)
+        record = self._records.of(origin)
+        if copy is not None and record is not None and record.hosted_by and copy.writer is not None:
+            self._tasks.run(self._rest(copy))
+
+    async def _rest(self, copy: _Copy) -> None:
+        async with copy.lock:
+            await self._close(copy)
+
+    def _look(self) -> None:
+        """Ask for copies that receive nothing whether they are needed, and delete those that no record mentions."""
+        self._timer = self._loop.call_later(LOOK, self._look)
+        now = self._loop.time()
+        for copy in list(self._copies.values()):
+            if copy.origin in self._released or not self._records.current or not self._members.known:
+                continue
+            peer = self._members.peers.get(copy.origin)
+            runs = peer is not None and peer.status == RUNNING
+            if self._records.of(copy.origin) is None and (peer is None or runs):
+                if copy.orphaned_since is None:
+                    copy.orphaned_since = now
+                elif now - copy.orphaned_since > _ORPHANED:
+                    self._tasks.run(self._forget(copy, "its node has no copies any more"))
+                continue
+            copy.orphaned_since = None
+            if runs and now - copy.heard > _IDLE:
+                self._answer(copy.origin, Holding(copy.run))
+
+
+def _set_back(log: SqliteLog, frame: Resume) -> None:
+    """Delete what is newer than the position, which the origin never had on its disk."""
+    if log.last > frame.position:
+        log.truncate(frame.position)
+    if log.check is not None:
+        log.check.follow(frame.position, frame.access)

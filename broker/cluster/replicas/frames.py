@@ -1,0 +1,92 @@
+"""What an origin and a follower send to each other: frames go to the follower, answers to the origin.
+
+Each attempt to copy has a number, ``run``, which the origin chooses. Frames and answers of another run are ignored.
+"""
+
+import msgspec
+
+from ...persistence.log.check_file import Digests
+
+
+class BaseFrame(msgspec.Struct, array_like=True, frozen=True):
+    """Base of all frames and answers; never sent itself."""
+
+    run: int
+
+
+class Begin(BaseFrame, tag=1):
+    """Which batches does the follower have?"""
+
+
+class Resume(BaseFrame, tag=2):
+    """The batches after ``position`` follow. The copy deletes newer ones, which the origin never had on its disk; with
+    ``empty``, all of it: it is not a copy of this log. ``access``: the digests of the rows of access control after
+    ``position``, if the origin knows them."""
+
+    position: int
+    empty: bool = False
+    access: Digests | None = None
+
+
+class Batch(BaseFrame, tag=3):
+    """Part ``part`` of ``parts`` of a batch, which follows batch ``previous``. ``access``: as in
+    ``SqliteLog.append``."""
+
+    previous: int
+    number: int
+    part: int
+    parts: int
+    data: bytes
+    access: Digests | None = None
+
+
+class Drop(BaseFrame, tag=4):
+    """The batches before ``before`` are no longer needed: newer ones contain the whole state."""
+
+    before: int
+
+
+class Ask(BaseFrame, tag=5):
+    """How far is the follower? ``sent``: the last batch that was sent to it."""
+
+    sent: int
+
+
+class Forget(BaseFrame, tag=6):
+    """The copy is not needed: enough others are complete."""
+
+
+Frame = Begin | Resume | Batch | Drop | Ask | Forget
+
+
+class Have(BaseFrame, tag=1):
+    """The newest batch of the copy and the one before it, each with its number and the CRC32 of its data; 0: none."""
+
+    last: int
+    crc: int
+    previous: int
+    previous_crc: int
+
+
+class At(BaseFrame, tag=2):
+    """Everything up to ``disk`` is on the follower's disk, and up to ``received`` has arrived. ``missing``: something
+    after that was lost on the way. ``trouble``: why the follower's disk accepts nothing at present."""
+
+    disk: int
+    received: int
+    missing: bool = False
+    trouble: str = ""
+
+
+class Refused(BaseFrame, tag=3):
+    """The follower does not accept this run: ``unknown``, it does not know it; otherwise the reason."""
+
+    reason: str
+    unknown: bool = False
+
+
+class Holding(BaseFrame, tag=4):
+    """The follower has a copy to which nothing was sent for some time."""
+
+
+Answer = Have | At | Refused | Holding

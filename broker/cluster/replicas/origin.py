@@ -1,0 +1,353 @@
+"""OriginCopies: which followers an acknowledgement of this node waits for. A pure core: events in, decisions out, no
+clock and no I/O.
+
+The promise: each node that may start this node again from its copy has everything that this node has acknowledged. The
+record in NATS decides which nodes may: those in its in-sync set. So an acknowledgement waits for *every* node in *any*
+record that may be the current one: the last confirmed one, and those whose write was not answered. A follower leaves
+that set only by a confirmed write, and is waited for before it enters a record.
+
+States of a follower::
+
+    ABSENT ──found──► FILLING ──reached the tail──► CATCHING_UP ──near──► JOINING ──has all──► IN_SYNC
+      ▲                                                  ▲                   │                    │
+      └───────────── lost, from any state                └──── too slow ─────┘          late: a record without it
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+ABSENT: Final = "absent"
+FILLING: Final = "filling"
+CATCHING_UP: Final = "catching_up"
+JOINING: Final = "joining"
+IN_SYNC: Final = "in_sync"
+
+_MARKS: Final = 8
+"""How often, within the time that a follower has, the time of a batch is noted."""
+_MOST_MARKS: Final = 64
+NO_LIMIT: Final = 1 << 62
+
+
+class Follower:
+    """A node that has a copy, or is to have one. ``position``: the last batch on its disk. ``wanted``: it was chosen.
+    ``refill``: its copy is not one of this log. ``short``: it lacks something that was acknowledged. ``failed``: why its
+    disk accepts nothing. ``since``: when its state began. ``not_before``: when it may join."""
+
+    __slots__ = ("failed", "name", "not_before", "position", "refill", "short", "since", "state", "wanted")
+
+    def __init__(self, name: str, now: float) -> None:
+        self.name = name
+        self.state = ABSENT
+        self.since = now
+        self.position = 0
+        self.wanted = False
+        self.refill = self.short = False
+        self.failed = ""
+        self.not_before = now
+
+
+class OriginCopies:
+    """``durable``: up to which batch acknowledgements may be sent. ``members``: the in-sync set of the last confirmed
+    record. ``known``: the record is this node's, and was confirmed since the start. ``replaced``: why another node may
+    have taken this node's place; empty: none has."""
+
+    def __init__(self, replicas: int, minimum: int, timeout: float, alone: bool, last: int, now: float) -> None:
+        """``replicas``, ``minimum``, ``timeout`` (seconds) and ``alone``: the settings. ``last``: the last batch on
+        disk; which part of it the followers have is not known yet."""
+        self._replicas = replicas
+        self._minimum = minimum
+        self._timeout = timeout
+        self._alone = alone
+        self.last = self.written = last
+        self.durable = 0
+        self.followers: dict[str, Follower] = {}
+        self.members: frozenset[str] = frozenset()
+        self._unanswered: frozenset[str] = frozenset()  # members of records whose write has no answer
+        self._dirty = False
+        self._writing: frozenset[str] | None = None
+        self._writing_since = now
+        self.known = False
+        self.replaced = ""
+        self._cannot_write = self._going_alone = False
+        self._began = now
+        self._fewer_since: float | None = now
+        self._late: frozenset[str] = frozenset()
+        # (first batch of an interval, its time)
+        self._marks: list[tuple[int, float]] = [(1, now)]
+
+    # ------------------------------------------------------------------- events
+
+    def want(self, names: Iterable[str], now: float) -> None:
+        """These nodes are to have copies."""
+        wanted = set(names)
+        for name in wanted:
+            self._follower(name, now).wanted = True
+        for name, follower in list(self.followers.items()):
+            if name not in wanted:
+                follower.wanted = False
+                if name not in self.waited_for:
+                    del self.followers[name]
+
+    def record_is(self, in_sync: Iterable[str], now: float) -> None:
+        """The record is this node's, confirmed, and has this in-sync set."""
+        self.members = frozenset(in_sync)
+        self._unanswered = frozenset()
+        self._writing = None
+        self._dirty = False
+        self._cannot_write = False
+        if not self.known:
+            self.known = True
+            self.reconnected(now)
+        for name in self.members:
+            self._follower(name, now)
+        for follower in list(self.followers.values()):
+            if follower.name in self.members:
+                if follower.state == JOINING:
+                    self._set(follower, IN_SYNC, now)
+            elif follower.state == IN_SYNC:
+                self._set(follower, CATCHING_UP, now)
+                follower.not_before = now + self._timeout
+            if not follower.wanted and follower.name not in self.waited_for:
+                del self.followers[follower.name]
+        self._advance()
+
+    def writing(self, in_sync: Iterable[str], now: float) -> None:
+        """A record with this in-sync set is being written."""
+        self._writing = frozenset(in_sync)
+        self._writing_since = now
+
+    def write_failed(self, unknown: bool) -> None:
+        """The record was not written; ``unknown``: or may be written later."""
+        if unknown and self._writing is not None:
+            self._unanswered |= self._writing
+            self._dirty = True
+        self._writing = None
+        self._cannot_write = True
+
+    def record_lost(self) -> None:
+        """NATS has lost the record."""
+        self._dirty = True
+
+    def reconnected(self, now: float) -> None:
+        """This node can reach its followers again: their time begins now."""
+        self._marks = [(number, now) for number, _ in self._marks[:1]]
+
+    def taken_over(self, why: str) -> None:
+        """Another node may have this node's place: nothing is acknowledged any more."""
+        self.replaced = why
+
+    def found(self, name: str, position: int, from_tail: bool, now: float) -> None:
+        """The follower has everything up to ``position`` and receives what follows; ``from_tail``: out of memory."""
+        follower = self.followers.get(name)
+        if follower is None:
+            return
+        follower.position = min(position, self.last)
+        follower.refill = False
+        follower.short = name in self._in_records and position < self.durable
+        follower.failed = ""
+        if name in self.members:
+            self._set(follower, IN_SYNC, now)
+        else:
+            self._set(follower, CATCHING_UP if from_tail else FILLING, now)
+        self._advance()
+
+    def differs(self, name: str, now: float) -> None:
+        """The copy of the follower is not one of this log. It is filled again, once it is in no record."""
+        follower = self.followers.get(name)
+        if follower is not None:
+            follower.refill = True
+            follower.position = 0
+            self._set(follower, ABSENT, now)
+
+    def acknowledged(self, name: str, position: int, from_tail: bool, near: bool, now: float) -> None:
+        """The follower has everything up to ``position`` on its disk. ``near``: little is missing."""
+        follower = self.followers.get(name)
+        if follower is None or follower.state == ABSENT:
+            return
+        follower.failed = ""
+        follower.position = max(follower.position, min(position, self.last))
+        if follower.state == FILLING and from_tail:
+            self._set(follower, CATCHING_UP, now)
+        if follower.state == CATCHING_UP and near and follower.wanted and now >= follower.not_before and self.known:
+            self._set(follower, JOINING, now)
+        self._advance()
+
+    def failed(self, name: str, why: str) -> None:
+        """The follower's disk accepts nothing."""
+        follower = self.followers.get(name)
+        if follower is not None:
+            follower.failed = why
+
+    def lost(self, name: str, now: float) -> None:
+        """The follower does not know of this node any more."""
+        follower = self.followers.get(name)
+        if follower is not None and follower.state != ABSENT:
+            self._set(follower, ABSENT, now)
+
+    def appended(self, number: int, now: float) -> None:
+        """A batch is on its way to every disk."""
+        assert number == self.last + 1
+        self.last = number
+        marks = self._marks
+        if not marks or (now - marks[-1][1] >= self._timeout / _MARKS and len(marks) < _MOST_MARKS):
+            marks.append((number, now))
+
+    def wrote(self, number: int) -> None:
+        """This node's disk has everything up to ``number``."""
+        self.written = number
+        self._advance()
+
+    def tick(self, now: float) -> None:
+        """Time has passed."""
+        in_records = self._in_records
+        self._late = frozenset(name for name in in_records if self._is_late(self.followers[name], now))
+        for follower in self.followers.values():
+            joining = follower.state == JOINING and follower.name not in in_records
+            if joining and now - follower.since > self._timeout:
+                self._set(follower, CATCHING_UP, now)
+                follower.not_before = now + self._timeout
+        if self._writing is not None and now - self._writing_since > self._timeout:
+            self._cannot_write = True
+        elif not self._late:
+            self._cannot_write = False
+        without = bool(self._late) and self._cannot_write if self.known else now - self._began > self._timeout
+        self._going_alone = self._alone and without
+        complete = len(self._complete) >= self._replicas
+        if complete:
+            self._fewer_since = None
+        elif self._fewer_since is None:
+            self._fewer_since = now
+        self._forget_marks()
+        self._advance()
+
+    # ---------------------------------------------------------------- decisions
+
+    @property
+    def waited_for(self) -> frozenset[str]:
+        """The followers for which acknowledgements wait."""
+        joining = [each.name for each in self.followers.values() if each.state == JOINING]
+        return self._in_records.union(joining) if joining else self._in_records
+
+    @property
+    def _in_records(self) -> frozenset[str]:
+        """The members of every record that may be the current one."""
+        if self._writing is None and not self._unanswered:
+            return self.members
+        return self.members | self._unanswered | (self._writing or frozenset())
+
+    @property
+    def _complete(self) -> list[str]:
+        return [name for name in self.members if self.followers[name].state == IN_SYNC and name not in self._late]
+
+    def next_record(self) -> tuple[str, ...] | None:
+        """Return the in-sync set that has to be written now; None: the record is as it should be."""
+        if not self.known or self.replaced or self._writing is not None:
+            return None
+        stay = {name for name in self.members if not self._must_go(self.followers[name])}
+        stay.update(
+            each.name
+            for each in self.followers.values()
+            if each.state == JOINING and each.wanted and each.position >= self.durable
+        )
+        if len(stay) < self._minimum:
+            # Nothing is acknowledged then, and a follower that is only late may still take over.
+            stay.update(name for name in self.members if self._is_sound(self.followers[name]))
+        return tuple(sorted(stay)) if self._dirty or stay != self.members else None
+
+    @staticmethod
+    def _is_sound(follower: Follower) -> bool:
+        return not follower.refill and not follower.short
+
+    def _must_go(self, follower: Follower) -> bool:
+        if follower.name in self._late or follower.failed or not self._is_sound(follower):
+            return True
+        if follower.wanted:
+            return False
+        return sum(self.followers[name].wanted for name in self._complete) >= self._replicas
+
+    def is_spare(self, name: str) -> bool:
+        """Return whether the copy of this node is not needed: enough others are complete."""
+        if not self.known or self.replaced or name in self.waited_for:
+            return False
+        follower = self.followers.get(name)
+        return (follower is None or not follower.wanted) and len(self._complete) >= self._replicas
+
+    def trouble(self, now: float) -> str | None:
+        """Return why nothing is acknowledged, in one line; None: acknowledgements are sent."""
+        if self.replaced:
+            return self.replaced
+        if self._going_alone:
+            return None
+        if not self.known:
+            if now - self._began <= self._timeout:
+                return None
+            return "whether another node has taken this one's place is unknown: NATS (cluster.replicas_isolated)"
+        if self._late and self._cannot_write:
+            names = ", ".join(sorted(self._late))
+            return f"no answer of the copy on {names}, and none of NATS (cluster.replicas_isolated)"
+        if len(self.members - self._late) < self._minimum:
+            return f"{len(self.members - self._late)} complete copies, cluster.replicas_min = {self._minimum}"
+        return None
+
+    @property
+    def missing_since(self) -> float | None:
+        """Since when there are fewer complete copies than there should be; None: there are enough."""
+        return self._fewer_since
+
+    @property
+    def copies(self) -> int:
+        """The number of complete copies."""
+        return len(self._complete)
+
+    def needed(self) -> int:
+        """Return the oldest batch that a follower does not have for which acknowledgements wait."""
+        waited = self.waited_for
+        return min([self.followers[name].position for name in waited], default=self.last) + 1
+
+    # ------------------------------------------------------------------ internal
+
+    def _advance(self) -> None:
+        if self.replaced:
+            return
+        waited = self.waited_for
+        if self._going_alone:
+            waited -= self._late  # they leave the record before they take part again
+        elif not self.known or len(self.members) < self._minimum:
+            return
+        reached = min([self.followers[name].position for name in waited], default=NO_LIMIT)
+        self.durable = max(self.durable, min(self.written, reached))
+        assert self._alone or all(
+            self.followers[name].position >= self.durable or not self._is_sound(self.followers[name])
+            for name in self._in_records
+        ), "a node that may take over lacks what was acknowledged"
+
+    def _is_late(self, follower: Follower, now: float) -> bool:
+        if follower.position >= self.last:
+            return False
+        missing = follower.position + 1
+        when = None
+        for number, at in self._marks:
+            if number > missing and when is not None:
+                break
+            when = at
+        return when is not None and now - when > self._timeout
+
+    def _forget_marks(self) -> None:
+        """Forget the times of batches that every follower has for which acknowledgements wait."""
+        needed = self.needed()
+        marks = self._marks
+        while len(marks) > 1 and marks[1][0] <= needed:
+            marks.pop(0)
+        if needed > self.last:
+            marks.clear()
+
+    def _follower(self, name: str, now: float) -> Follower:
+        follower = self.followers.get(name)
+        if follower is None:
+            follower = self.followers[name] = Follower(name, now)
+        return follower
+
+    def _set(self, follower: Follower, state: str, now: float) -> None:
+        if follower.state != state:
+            follower.state = state
+            follower.since = now
