@@ -88,9 +88,15 @@ PARTS = (
         " routing session settings store",
     ),
     Part(
+        "cluster-replicas",
+        "broker.cluster.replicas",
+        "cluster-members cluster-nats cluster-wire core log store",
+    ),
+    Part(
         "cluster",
         "broker.cluster",
-        "access channel cluster-links cluster-members cluster-moving cluster-nats cluster-shared cluster-wire core"
+        "access channel cluster-links cluster-members cluster-moving cluster-nats cluster-replicas cluster-shared"
+        " cluster-wire core"
         " extensions log loop mqtt observability persistence routing session settings store version",
     ),
     Part("transport", "broker.transport", "channel core gateways loop mqtt persistence routing session settings"),

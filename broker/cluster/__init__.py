@@ -6,6 +6,7 @@ is configured; no other module imports it. ``nats_cluster`` assembles them. Each
     wire      the form of everything that nodes exchange
     nats      the connection to NATS: messages, buckets, watches
     members   the nodes of the cluster, and whose messages count; with context and calls, what every part uses
+    replicas  copies of a node's data on other nodes
     links     routes, the messages that cross between nodes, and Shared Subscriptions
     shared    what belongs to all nodes: retained messages, and the rows of operators
     moving    the node of a session, and the move of a session to another node

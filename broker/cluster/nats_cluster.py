@@ -139,6 +139,9 @@ class NatsCluster:
             self.replica_records.start()
             self.copies.start()
             self.shipping.start()
+            shipping, copies, durability = self.shipping, self.copies, self.context.broker.durability
+            assert durability is not None
+            durability.copies_bytes = lambda: shipping.tail_bytes + copies.pending_bytes
 
     async def _end_own_copies(self) -> None:
         """:raises ChangeRefused: the record of the copies cannot be deleted."""

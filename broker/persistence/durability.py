@@ -14,9 +14,10 @@ from .tables import Tables
 
 
 class Durability:
-    """``sessions``, ``node`` and ``tables`` record changes, and ``commit`` writes the records to disk."""
+    """``sessions``, ``node`` and ``tables`` record changes, and ``commit`` writes the records to disk. ``copies_bytes``
+    returns the memory of batches that are kept for other nodes, or for the copies of their data here."""
 
-    __slots__ = ("commit", "node", "paging", "sessions", "skew", "tables")
+    __slots__ = ("commit", "copies_bytes", "node", "paging", "sessions", "skew", "tables")
 
     def __init__(
         self,
@@ -37,6 +38,7 @@ class Durability:
         self.paging = Paging(log, queue_memory, now)
         self.sessions = DurableSessionJournal(self.commit, self.paging, skew)
         self.node = NodeJournal(self.commit, skew)
+        self.copies_bytes: Callable[[], int] = lambda: 0
 
     def on_durable(self, seq: int) -> None:
         """Called by the writer: everything up to ``seq`` is on disk."""

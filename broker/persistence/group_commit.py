@@ -233,9 +233,8 @@ class GroupCommit:
             self._release(seq)
         if self._written_futures:
             self._release_written(self.log.written_batch)
-        if not self.log.idle or self._open or self.delivery_records.due or self._waiting or self._futures:
-            self._wake()
-        elif self._budget.congested:
+        busy = not self.log.idle or self._open or self.delivery_records.due
+        if busy or self._waiting or self._futures or self._budget.congested:
             self._wake()
 
     def _release(self, upto: int) -> None:

@@ -276,6 +276,7 @@ def sources(
             durability.paging.bodies
             + 700 * len(durability.sessions.messages)
             + durability.commit.pending_bytes_without_done
+            + durability.copies_bytes()
         )
 
     return {

@@ -228,6 +228,9 @@ def _settings(document: ConfigDocument, access: type[AccessSettings]) -> Setting
         given: Any = document.data.get("access", {})
         document.refuse(validate_access(tables["access"], given), ("access",))
     _check_listeners_of_rules(document, tables["access"], listeners)
+    cluster, durability = tables.get("cluster"), tables.get("durability")
+    if cluster is not None and cluster.replicas and durability is not None and durability.level != "disk":
+        document.report(("cluster", "replicas"), 'requires durability.level = "disk"')
     management, dashboard = tables["management"], tables["dashboard"]
     if management is not None and dashboard is not None and dashboard.enabled is None:
         tables["dashboard"] = msgspec.structs.replace(dashboard, enabled=management.enabled)

@@ -456,6 +456,10 @@ def validate_cluster(cluster: ClusterSettings) -> Iterator[Fault]:
         yield Fault(("tls_ca",), "has no effect without tls_verify")
     if cluster.stopped_after <= cluster.suspect_after:
         yield Fault(("stopped_after",), "must be longer than suspect_after")
+    if cluster.replicas_min > cluster.replicas:
+        yield Fault(("replicas_min",), "must not be greater than replicas")
+    if cluster.replicas and cluster.replica_timeout >= cluster.stopped_after:
+        yield Fault(("replica_timeout",), "must be shorter than stopped_after")
 
 
 def validate_management(management: ManagementSettings) -> Iterator[Fault]:

@@ -741,6 +741,23 @@ REASONS: Final = (
         (),
         "a node has another data directory than before, and the previous one was not forced out",
     ),
+    Reason(
+        "node",
+        "replica_refused",
+        ("replicas",),
+        "a node requests a copy of its data here, but another node has started it from its copy, or this node has a "
+        "copy of other data of that name",
+    ),
+    Reason(
+        "node", "replica_deleted", (), "copies of other nodes' data that this node deleted, because they are not needed"
+    ),
+    Reason("node", "replica_left", ("replica_timeout",), "copies of this node's data that no longer count"),
+    Reason(
+        "node",
+        "replica_batch_damaged",
+        (),
+        "batches of this node's store that are damaged on its disk and could not be copied",
+    ),
     Reason("node", "session_of_removed_node", (), "sessions that ended because their node was removed"),
     Reason("node", "session_begun_anew", (), "sessions that were started again from empty because their node was down"),
     Reason(

@@ -8,20 +8,29 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from taipan.broker.cluster.nats.interface import REPLICAS
 from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.cluster.replicas.copies import Copies
-from taipan.broker.cluster.replicas.origin import IN_SYNC
-from taipan.broker.cluster.replicas.records import copy_directory
+from taipan.broker.cluster.replicas.records import ReplicaRecord, copy_directory
 from taipan.broker.cluster.replicas.shipping import Shipping
-from taipan.broker.mqtt.reason_codes import SUCCESS
+from taipan.broker.cluster.wire import node_key
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt.packets import Ack
+from taipan.broker.mqtt.reason_codes import QUOTA_EXCEEDED, SUCCESS
 from taipan.broker.persistence.log.batch import decode
+from taipan.broker.persistence.log.check_file import Digests
+from taipan.broker.persistence.log.errors import WriteTrouble
 from taipan.broker.persistence.log.sqlite_log import SqliteLog
-from tests.support.cluster_nodes import ClusterNodes, cluster_nodes
+from taipan.broker.store import compaction
+from tests.support.cluster_nodes import ClusterNodes, _logs_of_copies, cluster_nodes
 from tests.support.nats_server import NatsServers
 from tests.support.node import Node, make_settings
+from tests.support.peer import Peer
 from tests.support.waiting import until
+from tests.support.wire import Publish
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio, pytest.mark.timeout(120)]
 
@@ -56,6 +65,11 @@ def copies(node: Node) -> Copies:
 async def until_in_sync(*nodes: Node) -> None:
     """Until each of them has all its copies."""
     await until(lambda: all(shipping(node).core.copies == shipping(node)._settings.replicas for node in nodes))
+
+
+def refused(node: Node, reason: str) -> int:
+    """How often the node has counted it."""
+    return node.server.metrics.refusals.snapshot().get(f"cluster_{reason}", 0)
 
 
 def stored(directory: Path) -> bytes:
@@ -120,17 +134,16 @@ async def test_puback_means_on_two_disks(tmp_path: Path) -> None:
 
 async def test_the_copy_is_a_store(tmp_path: Path) -> None:
     """A node that is started on a copy has the session and its queue."""
-    async with NatsServers(1) as servers:
-        async with nodes_on(servers.urls, tmp_path) as (origin, follower):
-            await away(origin, "s", 5, "t", 2)
-            publisher = await origin.client("p", 5)
-            for number in range(20):
-                await publisher.publish("t", b"%d" % number, qos=1 + number % 2, expect=SUCCESS)
-            data_dir = Path(follower.settings.node.data_dir)
-            assert copies(follower).held() == ["n1@127.0.0.1"]
-            directory = await copies(follower).release("n1@127.0.0.1")
-            assert directory == copy_directory(data_dir, "n1@127.0.0.1")
-            shutil.copytree(directory, tmp_path / "elsewhere")
+    async with NatsServers(1) as servers, nodes_on(servers.urls, tmp_path) as (origin, follower):
+        await away(origin, "s", 5, "t", 2)
+        publisher = await origin.client("p", 5)
+        for number in range(20):
+            await publisher.publish("t", b"%d" % number, qos=1 + number % 2, expect=SUCCESS)
+        data_dir = Path(follower.settings.node.data_dir)
+        assert copies(follower).held() == ["n1@127.0.0.1"]
+        directory = await copies(follower).release("n1@127.0.0.1")
+        assert directory == copy_directory(data_dir, "n1@127.0.0.1")
+        shutil.copytree(directory, tmp_path / "elsewhere")
     node = {"name": "n1@127.0.0.1", "data_dir": str(tmp_path / "elsewhere")}
     again = Node(make_settings(node=node, durability={"level": "disk"}))
     await again.start()
@@ -143,28 +156,415 @@ async def test_the_copy_is_a_store(tmp_path: Path) -> None:
         await again.stop()
 
 
+async def flood(publisher: Peer, count: int, size: int = 10, topic: str = "t") -> list[bytes]:
+    """Publish so many messages at once, and wait until each is acknowledged; their payloads."""
+    payloads = [b"%d " % number + b"x" * size for number in range(count)]
+    numbers = [publisher.next_packet_id() for _ in payloads]
+    for number, payload in zip(numbers, payloads, strict=True):
+        await publisher.send(Publish(topic, payload, 1, False, False, number, {}))
+    for number in numbers:
+        await publisher.answer(Ack, type=c.PUBACK, packet_id=number, reason_code=0)
+    return payloads
+
+
+def data_dir(node: Node) -> Path:
+    return Path(node.server.settings.node.data_dir)
+
+
+def copy_of(cluster: ClusterNodes, origin: int, follower: int) -> Path:
+    return copy_directory(data_dir(cluster[follower]), cluster.name(origin))
+
+
+def record_of(cluster: ClusterNodes, origin: int, seen_by: int) -> ReplicaRecord | None:
+    records = cluster_of(cluster[seen_by]).replica_records
+    assert records is not None
+    return records.of(cluster.name(origin))
+
+
+def in_sync(cluster: ClusterNodes, origin: int, seen_by: int) -> tuple[str, ...]:
+    record = record_of(cluster, origin, seen_by)
+    return record.in_sync if record is not None else ()
+
+
+async def assert_same_logs(cluster: ClusterNodes, origin: int, follower: int) -> None:
+    """Batch by batch, up to the last that was copied. Stops both nodes."""
+    await until(lambda: shipping(cluster[origin]).core.durable == shipping(cluster[origin]).core.last)
+    core = shipping(cluster[origin]).core
+    last = core.last
+    original, copy = data_dir(cluster[origin]), copy_of(cluster, origin, follower)
+    await cluster.stop(follower)
+    await cluster.stop(origin)
+    copied = rows(copy)
+    assert copied[-1][0] >= last
+    assert copied == [row for row in rows(original) if row[0] <= copied[-1][0]]
+
+
+# ---------------------------------------------------------------------- copying
+
+
 async def test_both_logs_are_the_same(tmp_path: Path) -> None:
-    """Batch by batch, also those that are greater than a message of NATS."""
+    """Also batches that are greater than a message of NATS."""
     async with replicated(tmp_path) as cluster:
-        cluster.hub.max_payload = 1024 * 1024
         await until_in_sync(cluster[0], cluster[1])
         await away(cluster[0], "s", 5, "#")
         publisher = await cluster[0].client("p", 5)
-        sizes = (10, 700_000, 900_000, 5)
-        for size in sizes:
-            await publisher.send_publish("t", b"x" * size, qos=1)
-        for _ in sizes:
-            await publisher.expect_puback()
-        await cluster.wait_until_quiet()
-        original = Path(cluster[0].settings.node.data_dir)
-        copy = copy_directory(Path(cluster[1].settings.node.data_dir), cluster.name(0))
-        # The session of the node itself goes on when it stops, after its copies.
-        await until(lambda: shipping(cluster[0]).core.durable == shipping(cluster[0]).core.last)
-        last = shipping(cluster[0]).core.last
+        with cluster.held_disk(0):
+            flooding = asyncio.ensure_future(flood(publisher, 6, 700_000))
+            await asyncio.sleep(0.2)
+        await flooding
+        await flood(publisher, 100)
+        await assert_same_logs(cluster, 0, 1)
+
+
+async def test_messages_of_nats_are_lost(tmp_path: Path) -> None:
+    """Batches and answers that are lost, repeated or late cost time, and nothing else."""
+    async with replicated(tmp_path, cluster={"replica_timeout": 5}) as cluster:
+        await until_in_sync(cluster[0], cluster[1])
+        await away(cluster[0], "s", 5, "#")
+        publisher = await cluster[0].client("p", 5)
+        cluster.hub.drop = cluster.hub.repeat = cluster.hub.disorder = 0.1
+        for _ in range(20):
+            await flood(publisher, 20)
+        cluster.hub.drop = cluster.hub.repeat = cluster.hub.disorder = 0.0
+        await until_in_sync(cluster[0])
+        await assert_same_logs(cluster, 0, 1)
+
+
+async def test_an_old_store_is_filled_in(tmp_path: Path) -> None:
+    """A node that had no copy gets one: what it had is copied while its clients publish."""
+    async with replicated(tmp_path) as cluster:
         await cluster.stop(1)
-        await cluster.stop(0)
-        assert rows(copy) == [row for row in rows(original) if row[0] <= last][: len(rows(copy))]
-        assert rows(copy)[-1][0] >= last
+        shutil.rmtree(cluster._data_dir(1))
+        await away(cluster[0], "s", 5, "#")
+        publisher = await cluster[0].client("p", 5)
+        for _ in range(30):
+            await flood(publisher, 20, 10_000)
+        assert shipping(cluster[0])._tail.first > 2  # the beginning is in the file alone
+        await cluster.start(1)
+        while in_sync(cluster, 0, 1) != (cluster.name(1),):
+            await flood(publisher, 5)
+        await assert_same_logs(cluster, 0, 1)
 
 
-__all__ = ["IN_SYNC", "asyncio"]
+async def test_deleted_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compaction makes the copies smaller as well."""
+    monkeypatch.setattr(compaction, "COMPACT_ABOVE", 200_000)
+    async with replicated(tmp_path) as cluster:
+        await until_in_sync(cluster[0], cluster[1])
+        await away(cluster[0], "s", 5, "kept")
+        publisher = await cluster[0].client("p", 5)
+        await flood(publisher, 10, topic="kept")
+        log = shipping(cluster[0])._log
+        for _ in range(20):
+            for _number in range(50):
+                await publisher.publish("t", b"x" * 1000, qos=1, retain=True)
+            if log.first_batch > 1:
+                break
+        assert log.first_batch > 1
+        monkeypatch.undo()
+        compacting = cluster[0].server.store.compaction
+        await until(lambda: not compacting.running and not log.dropping)
+        copy = copies(cluster[1])._copies[cluster.name(0)]
+        await until(lambda: copy.log is not None and copy.log.first == log.first_batch)
+        await assert_same_logs(cluster, 0, 1)
+
+
+# --------------------------------------------------------------- a follower is lost
+
+
+async def test_a_follower_is_lost_and_comes_back(tmp_path: Path) -> None:
+    """Publishers notice one pause. The follower catches up while traffic goes on, and counts again."""
+    async with replicated(tmp_path) as cluster:
+        await until_in_sync(cluster[0], cluster[1])
+        assert in_sync(cluster, 0, 0) == (cluster.name(1),)
+        await away(cluster[0], "s", 5, "#")
+        publisher = await cluster[0].client("p", 5)
+        await flood(publisher, 10)
+        await cluster.kill(1)
+        await flood(publisher, 10)  # waits until the follower is in the set no more
+        assert in_sync(cluster, 0, 0) == ()
+        await until(lambda: "replica_missing" in cluster[0].server.alarms.active)
+        assert refused(cluster[0], "replica_left") == 1
+        for _ in range(10):
+            await flood(publisher, 10, 1000)
+        await cluster.start(1)
+        while in_sync(cluster, 0, 0) != (cluster.name(1),):
+            await flood(publisher, 5)
+        await until(lambda: "replica_missing" not in cluster[0].server.alarms.active)
+        await flood(publisher, 5)
+        await assert_same_logs(cluster, 0, 1)
+
+
+async def test_another_follower_is_filled(tmp_path: Path) -> None:
+    """When a follower is Stopped, another node gets a copy; when it is back, its copy counts again, and the other one
+    is deleted."""
+    async with replicated(tmp_path, 3) as cluster:
+        await until_in_sync(*cluster.nodes.values())
+        (first,) = in_sync(cluster, 0, 0)
+        lost = [cluster.name(number) for number in range(3)].index(first)
+        other = 3 - lost
+        await away(cluster[0], "s", 5, "#")
+        publisher = await cluster[0].client("p", 5)
+        await flood(publisher, 10)
+        await cluster.kill(lost)
+        while in_sync(cluster, 0, 0) != (cluster.name(other),):
+            await flood(publisher, 5)
+        await cluster.start(lost)
+        while in_sync(cluster, 0, 0) != (cluster.name(lost),):
+            await flood(publisher, 5)
+        directory = copy_of(cluster, 0, other)
+        await until(lambda: not directory.exists())
+        await assert_same_logs(cluster, 0, lost)
+
+
+async def test_the_disk_of_the_follower_is_slow(tmp_path: Path) -> None:
+    """Nothing waits longer than ``cluster.replica_timeout``."""
+    async with replicated(tmp_path) as cluster:
+        await until_in_sync(cluster[0], cluster[1])
+        await away(cluster[0], "s", 5, "#")
+        publisher = await cluster[0].client("p", 5)
+        (log,) = _logs_of_copies(cluster[1])
+        with log.lock:
+            await flood(publisher, 10)
+            assert in_sync(cluster, 0, 0) == ()
+        while in_sync(cluster, 0, 0) != (cluster.name(1),):
+            await flood(publisher, 5)
+        await assert_same_logs(cluster, 0, 1)
+
+
+async def test_the_disk_of_the_follower_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The follower says so, and is taken out of the set at once."""
+    async with replicated(tmp_path, cluster={"replica_timeout": 600.0}) as cluster:
+        await until_in_sync(cluster[0], cluster[1])
+        cluster.expected = ("replica_trouble",)
+        await away(cluster[0], "s", 5, "#")
+        publisher = await cluster[0].client("p", 5)
+        (log,) = _logs_of_copies(cluster[1])
+        full = True
+
+        def append(seq: int, data: bytes, access: Digests | None = None) -> None:
+            if full:
+                raise WriteTrouble("no space left for the store")
+            SqliteLog.append(log, seq, data, access)
+
+        monkeypatch.setattr(log, "append", append)
+        monkeypatch.setattr(log, "append_all", lambda batches: [append(*batch) for batch in batches])
+        await flood(publisher, 10)
+        assert in_sync(cluster, 0, 0) == ()
+        full = False
+        shipping(cluster[0]).core._timeout = 0.1  # it may join at once
+        for follower in shipping(cluster[0]).core.followers.values():
+            follower.not_before = 0.0
+        while in_sync(cluster, 0, 0) != (cluster.name(1),):
+            await flood(publisher, 5)
+        await assert_same_logs(cluster, 0, 1)
+
+
+async def test_a_copy_is_deleted_by_hand(tmp_path: Path) -> None:
+    """It is filled again, after the record has said that it does not count."""
+    async with replicated(tmp_path) as cluster:
+        await until_in_sync(cluster[0], cluster[1])
+        await away(cluster[0], "s", 5, "#")
+        publisher = await cluster[0].client("p", 5)
+        await flood(publisher, 10)
+        await cluster.kill(1)
+        shutil.rmtree(cluster._data_dir(1) / "replicas")
+        await cluster.start(1)
+        await flood(publisher, 10)
+        await until_in_sync(cluster[0])
+        assert refused(cluster[0], "replica_left") >= 1
+        await assert_same_logs(cluster, 0, 1)
+
+
+async def test_fewer_copies_than_replicas_min(tmp_path: Path) -> None:
+    """Rather than going on without a copy, the node refuses, as with a disk in trouble."""
+    async with replicated(tmp_path, cluster={"replicas_min": 1, "replica_timeout": 2.0}) as cluster:
+        await until_in_sync(cluster[0], cluster[1])
+        cluster.expected = ("replicas_trouble",)
+        await away(cluster[0], "s", 5, "t")
+        new, old = await cluster[0].client("p5", 5), await cluster[0].client("p4", 4)
+        await cluster.kill(1)
+        await new.send(Publish("t", b"before", 1, False, False, 100, {}))
+        await until(lambda: cluster[0].server.broker.durability.commit.trouble is not None)
+        later = await cluster[0].client("p5-later", 5)
+        assert await later.publish("t", b"refused", qos=1, expect=QUOTA_EXCEEDED) == QUOTA_EXCEEDED
+        await old.send(Publish("t", b"waits", 1, False, False, 200, {}))
+        await old.nothing()
+        await new.nothing()
+        assert in_sync(cluster, 0, 0) == (cluster.name(1),)  # it may take over: it has all that was acknowledged
+        await cluster.start(1)
+        await new.answer(Ack, type=c.PUBACK, packet_id=100, reason_code=0)
+        await old.answer(Ack, type=c.PUBACK, packet_id=200, reason_code=0)
+        await assert_same_logs(cluster, 0, 1)
+
+
+# ------------------------------------------------------------------ without NATS
+
+
+async def test_nats_without_a_quorum(tmp_path: Path) -> None:
+    """Acknowledgements go on while the follower answers."""
+    async with replicated(tmp_path) as cluster:
+        await until_in_sync(cluster[0], cluster[1])
+        await away(cluster[0], "s", 5, "#")
+        publisher = await cluster[0].client("p", 5)
+        cluster.hub.partition({cluster.name(0), cluster.name(1)}, set(), quorum=1)
+        await flood(publisher, 50)
+        cluster.heal()
+        assert in_sync(cluster, 0, 0) == (cluster.name(1),)
+        await assert_same_logs(cluster, 0, 1)
+
+
+async def test_nats_is_gone(tmp_path: Path) -> None:
+    """A node that can reach neither its copy nor NATS may have been replaced: it acknowledges nothing. 5.0 is refused,
+    3.1.1 waits; QoS 0 goes on."""
+    async with replicated(tmp_path, cluster={"stopped_after": 30.0}) as cluster:
+        await until_in_sync(cluster[0], cluster[1])
+        cluster.expected = ("replicas_trouble",)
+        await away(cluster[0], "s", 5, "t")
+        new, old = await cluster[0].client("p5", 5), await cluster[0].client("p4", 4)
+        here = await cluster[0].client("here", 5)
+        await here.subscribe("live", qos=0)
+        for number in (0, 1):
+            cluster.hub.disconnect(cluster.name(number))
+        await new.send(Publish("t", b"before", 1, False, False, 100, {}))
+        await new.nothing()
+        await until(lambda: cluster[0].server.broker.durability.commit.trouble is not None)
+        later = await cluster[0].client("p5-later", 5)
+        assert await later.publish("t", b"refused", qos=1, expect=QUOTA_EXCEEDED) == QUOTA_EXCEEDED
+        await old.send(Publish("t", b"waits", 1, False, False, 200, {}))
+        await old.nothing()
+        await new.publish("live", b"0")
+        await here.expect_publish("live", b"0", 0)
+        for number in (0, 1):
+            cluster.hub.connect(cluster.name(number))
+        await new.answer(Ack, type=c.PUBACK, packet_id=100, reason_code=0)
+        await old.answer(Ack, type=c.PUBACK, packet_id=200, reason_code=0)
+        await until_in_sync(cluster[0])
+        await assert_same_logs(cluster, 0, 1)
+
+
+async def test_nats_is_gone_and_the_node_goes_on_alone(tmp_path: Path) -> None:
+    """``cluster.replicas_isolated = "alone"``: acknowledged on one disk. Afterwards the copy gets what it lacks."""
+    cluster_settings = {"stopped_after": 30.0, "replicas_isolated": "alone"}
+    async with replicated(tmp_path, cluster=cluster_settings) as cluster:
+        await until_in_sync(cluster[0], cluster[1])
+        await away(cluster[0], "s", 5, "t")
+        publisher = await cluster[0].client("p", 5)
+        for number in (0, 1):
+            cluster.hub.disconnect(cluster.name(number))
+        await flood(publisher, 20)
+        await flood(publisher, 20)
+        for number in (0, 1):
+            cluster.hub.connect(cluster.name(number))
+        await flood(publisher, 20)
+        await until_in_sync(cluster[0])
+        await assert_same_logs(cluster, 0, 1)
+
+
+# --------------------------------------------------------------- the origin restarts
+
+
+async def test_the_origin_is_killed_and_comes_back(tmp_path: Path) -> None:
+    """It continues the same copy, also if that has a batch that the origin's disk has not."""
+    async with replicated(tmp_path) as cluster:
+        await until_in_sync(cluster[0], cluster[1])
+        await away(cluster[0], "s", 5, "t")
+        for life in range(3):
+            publisher = await cluster[0].client(f"p{life}", 5)
+            await flood(publisher, 10)
+            with cluster.held_disk(0):
+                await publisher.send(Publish("t", b"never acknowledged", 1, False, False, 100, {}))
+                core = shipping(cluster[0]).core
+                copy = copies(cluster[1])._copies[cluster.name(0)]
+                await until(lambda core=core, copy=copy: copy.disk > core.written)
+                node = cluster[0]
+                before = data_dir(node)
+                shutil.copytree(before, tmp_path / f"left-{life}", ignore=shutil.ignore_patterns("*.sock"))
+            await cluster.kill(0)
+            shutil.rmtree(cluster._data_dir(0))
+            shutil.copytree(tmp_path / f"left-{life}", cluster._data_dir(0))
+            await cluster.start(0)
+            await until_in_sync(cluster[0])
+            assert shipping(cluster[0]).core.followers[cluster.name(1)].refill is False
+        publisher = await cluster[0].client("p", 5)
+        await flood(publisher, 10)
+        assert refused(cluster[0], "replica_left") == 0
+        await assert_same_logs(cluster, 0, 1)
+
+
+async def test_both_are_killed_in_turn(tmp_path: Path) -> None:
+    """Each comes back and is filled up before the other is killed: nothing is missing."""
+    async with replicated(tmp_path) as cluster:
+        await until_in_sync(cluster[0], cluster[1])
+        await away(cluster[0], "s", 5, "t")
+        sent: list[bytes] = []
+        for turn in range(4):
+            publisher = await cluster[0].client(f"p{turn}", 5)
+            sent += await flood(publisher, 10)
+            await cluster.kill(turn % 2)
+            await cluster.start(turn % 2)
+            await until_in_sync(cluster[0], cluster[1])
+        client = await cluster[0].client("s", 5, expiry=3600, session_present=True)
+        assert [(await client.expect_publish()).payload for _ in sent] == sent
+        await assert_same_logs(cluster, 0, 1)
+
+
+async def test_a_node_that_was_replaced_acknowledges_nothing(tmp_path: Path) -> None:
+    """From the moment in which a follower has written that it hosts the origin."""
+    async with replicated(tmp_path, cluster={"replica_timeout": 5.0}) as cluster:
+        await until_in_sync(cluster[0], cluster[1])
+        cluster.expected = ("replicas_trouble",)
+        await away(cluster[0], "s", 5, "t")
+        publisher = await cluster[0].client("p", 5)
+        told: list[ReplicaRecord] = []
+        shipping(cluster[0]).on_replaced.append(told.append)
+        await copies(cluster[1]).release(cluster.name(0))
+        await publisher.send(Publish("t", b"not on the second disk", 1, False, False, 100, {}))
+        await publisher.nothing()
+        records = cluster_of(cluster[1]).replica_records
+        assert records is not None
+        record = records.of(cluster.name(0))
+        assert record is not None
+        hosted = msgspec.structs.replace(record, hosted_by=cluster.name(1), incarnation=record.incarnation + 1)
+        context = cluster_of(cluster[1]).context
+        key = node_key(cluster.name(0))
+        entry = await context.nats.read(REPLICAS, key)
+        assert entry is not None
+        await context.nats.write(REPLICAS, key, context.wire.write(hosted), entry.revision, "nonce")
+        await until(lambda: told)
+        later = await cluster[0].client("later", 5)
+        assert await later.publish("t", b"refused", qos=1, expect=QUOTA_EXCEEDED) == QUOTA_EXCEEDED
+        await publisher.nothing()
+
+
+async def test_a_new_disk_does_not_replace_what_the_copy_has(tmp_path: Path) -> None:
+    """A node of the same name with empty data neither writes the record nor gets at the copy."""
+    async with replicated(tmp_path) as cluster:
+        await until_in_sync(cluster[0], cluster[1])
+        await away(cluster[0], "s", 5, "t")
+        publisher = await cluster[0].client("p", 5)
+        payloads = await flood(publisher, 10)
+        await cluster.kill(0)
+        shutil.rmtree(cluster._data_dir(0))
+        cluster.expected = ("replicas_trouble",)
+        node = await cluster.start(0)
+        await until(lambda: shipping(node).core.replaced)
+        record = record_of(cluster, 0, 1)
+        assert record is not None and record.in_sync == (cluster.name(1),)
+        assert record.uid != cluster_of(node).context.wire.uid
+        found = stored(copy_of(cluster, 0, 1))
+        assert all(payload in found for payload in payloads)
+
+
+async def test_a_node_leaves_the_cluster(tmp_path: Path) -> None:
+    """Its record is deleted, and it acknowledges on its own disk."""
+    async with replicated(tmp_path, 3) as cluster:
+        await until_in_sync(*cluster.nodes.values())
+        await away(cluster[0], "s", 5, "t")
+        await cluster[0].server.cluster.leave()
+        publisher = await cluster[0].client("p", 5)
+        await flood(publisher, 10)
+        await until(lambda: record_of(cluster, 0, 1) is None)
+        await cluster[0].server.cluster.join(cluster.name(1))
+        await until_in_sync(*cluster.nodes.values())
+        await flood(publisher, 10)

@@ -81,7 +81,7 @@ def _logs_of_copies(node: Node) -> list[_CopiedLog]:
 
 
 class ClusterNodes:
-    """``nodes`` are those that run, by number."""
+    """``nodes`` are those that run, by number. ``expected``: how lines of the log begin that are no complaints."""
 
     def __init__(
         self,
@@ -105,6 +105,7 @@ class ClusterNodes:
         self._lives = [0] * count
         self._killed: set[Node] = set()
         self._ending: list[asyncio.Task[None]] = []
+        self.expected: tuple[str, ...] = ()
         for number in range(count):
             node = {**config.get("node", {}), "name": self.name(number), "data_dir": str(self._data_dir(number))}
             table = {"servers": ["nats://127.0.0.1:4222"], **(cluster or {})}
@@ -164,8 +165,8 @@ class ClusterNodes:
         return node
 
     def _of_the_dead(self, record: logging.LogRecord) -> bool:
-        """What a node says that was killed is said by nobody."""
-        return _node.get() in self._killed
+        """What a node says that was killed is said by nobody; nor is what is ``expected`` a complaint."""
+        return _node.get() in self._killed or (bool(self.expected) and record.getMessage().startswith(self.expected))
 
     async def stop(self, number: int) -> None:
         """In order, as SIGTERM does."""

@@ -1,6 +1,6 @@
 """Replicas: copies of a node's log on other nodes.
 
 An *origin* is a node whose log is copied; a *follower* keeps a copy. ``records`` has the record of each origin in the
-bucket ``replicas``. ``origin`` decides which followers an acknowledgement waits for, ``shipping`` sends the batches, and
-``copies`` keeps those of other nodes.
+bucket ``replicas``. ``origin`` decides which followers an acknowledgement waits for, ``shipping`` sends the batches,
+and ``copies`` keeps those of other nodes.
 """

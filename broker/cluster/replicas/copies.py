@@ -7,6 +7,7 @@ import logging
 import shutil
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -14,7 +15,7 @@ from ...core.cluster import RUNNING
 from ...persistence.log.check_file import CheckFile
 from ...persistence.log.errors import StoreError
 from ...persistence.log.files import replace_file
-from ...persistence.log.log_writer import Append, Call, LogWriter, Stop
+from ...persistence.log.log_writer import Append, LogWriter, Stop, WriterCall
 from ...persistence.log.log_writer import Drop as DropJob
 from ...persistence.log.sqlite_log import SqliteLog
 from ...store.store import CHECK_FILE, FILE
@@ -22,7 +23,7 @@ from ..context import ClusterContext
 from ..members.members import Members
 from ..tasks import Tasks
 from ..wire import Header
-from .frames import Ask, At, Batch, Begin, Drop, Forget, Frame, Have, Holding, Refused, Resume
+from .frames import Ask, At, Begin, CopiedBatch, CopyRefused, DropBatches, Forget, Frame, Have, HoldingCopy, Resume
 from .records import DIRECTORY, ReplicaRecords, copy_directory
 
 logger = logging.getLogger(__name__)
@@ -38,12 +39,12 @@ _ORPHANED: Final = 60.0
 _CLOSE_TIMEOUT: Final = 10.0
 _ORIGIN_FILE: Final = "origin"
 
-NO_COPY: Final = "replica_refused"
-DELETED: Final = "replica_deleted"
+_REFUSED: Final = "replica_refused"
+_DELETED: Final = "replica_deleted"
 
 
 class _Copy:
-    """The copy of one origin. ``log``: None while its files are closed. ``receiving``: the origin was told what it has,
+    """The copy of one origin. ``log``: None while its files are closed. ``receiving``: the origin knows what it has,
     and sends what follows. ``received``: the newest batch that has arrived; ``disk``: that is on disk."""
 
     def __init__(self, origin: str, directory: Path, uid: str) -> None:
@@ -136,10 +137,6 @@ class Copies:
             await self._close(copy)
         return copy.directory
 
-    def accept_again(self, origin: str) -> None:
-        """Accept batches of ``origin`` again after ``release``."""
-        self._released.discard(origin)
-
     # ------------------------------------------------------------------- frames
 
     def _heard(self, data: bytes, reply: str) -> None:
@@ -154,17 +151,17 @@ class Copies:
             if copy is not None and copy.uid == header.uid:
                 self._tasks.run(self._forget(copy, "its node has enough others"))
         elif copy is None or copy.run != frame.run or copy.incarnation != header.incarnation:
-            self._answer(header.node, Refused(frame.run, "unknown run", True))
+            self._answer(header.node, CopyRefused(frame.run, "unknown run", True))
         else:
             copy.heard = self._loop.time()
-            if isinstance(frame, Batch):
+            if isinstance(frame, CopiedBatch):
                 self._batch(copy, frame)
             elif isinstance(frame, Ask):
                 if copy.receiving:
                     self._tell(copy, missing=copy.received < frame.sent)
             elif isinstance(frame, Resume):
                 self._tasks.run(self._resume(copy, frame))
-            elif isinstance(frame, Drop):
+            elif isinstance(frame, DropBatches):
                 if copy.receiving and copy.writer is not None and copy.received >= frame.before:
                     copy.writer.post(DropJob(frame.before))
 
@@ -182,8 +179,8 @@ class Copies:
     def _begin(self, header: Header, run: int) -> None:
         refusal = self._refusal(header)
         if refusal:
-            self._context.refusals.add(NO_COPY, header.node, "cluster.replicas")
-            self._answer(header.node, Refused(run, refusal))
+            self._context.refusals.add(_REFUSED, header.node, "cluster.replicas")
+            self._answer(header.node, CopyRefused(run, refusal))
             return
         copy = self._copies.get(header.node)
         if copy is None:
@@ -216,7 +213,7 @@ class Copies:
                         found = await self._run(copy, lambda: log.newest(2))
             except StoreError as error:
                 logger.error("replica_trouble node=%s error=%s setting=node.data_dir", copy.origin, error)
-                self._answer(copy.origin, Refused(run, str(error)))
+                self._answer(copy.origin, CopyRefused(run, str(error)))
                 return
             copy.uid = uid
             newest, before = [*found, (0, 0), (0, 0)][:2]
@@ -230,7 +227,7 @@ class Copies:
                 try:
                     if frame.empty:
                         if self._is_relied_on(copy):
-                            self._answer(copy.origin, Refused(frame.run, "its record still names this copy"))
+                            self._answer(copy.origin, CopyRefused(frame.run, "its record still names this copy"))
                             return
                         await self._close(copy)
                         await asyncio.to_thread(self._make_empty, copy)
@@ -241,7 +238,7 @@ class Copies:
                     await self._run(copy, lambda: _set_back(log, frame))
                 except (StoreError, OSError) as error:
                     logger.error("replica_trouble node=%s error=%s setting=node.data_dir", copy.origin, error)
-                    self._answer(copy.origin, Refused(frame.run, str(error)))
+                    self._answer(copy.origin, CopyRefused(frame.run, str(error)))
                     return
                 copy.received = copy.disk = frame.position
                 copy.queued.clear()
@@ -258,7 +255,7 @@ class Copies:
         relied_on = record is not None and self._context.node in (*record.in_sync, record.hosted_by)
         return relied_on and copy.log is not None and copy.log.last > 0
 
-    def _batch(self, copy: _Copy, frame: Batch) -> None:
+    def _batch(self, copy: _Copy, frame: CopiedBatch) -> None:
         if not copy.receiving or frame.number <= copy.received:
             return
         begins = frame.part == 0
@@ -290,7 +287,7 @@ class Copies:
     def _tell(self, copy: _Copy, missing: bool = False) -> None:
         self._answer(copy.origin, At(copy.run, copy.disk, copy.received, missing, copy.trouble))
 
-    def _answer(self, origin: str, answer: Have | At | Refused | Holding) -> None:
+    def _answer(self, origin: str, answer: Have | At | CopyRefused | HoldingCopy) -> None:
         self._nats.publish(self._context.subject("copied", origin), self._context.wire.write(answer))
 
     # -------------------------------------------------------------------- files
@@ -305,7 +302,7 @@ class Copies:
             self._loop,
             lambda seq: self._written(copy, log, seq),
             lambda text: self._troubled(copy, text),
-            lambda closed=copy.closed: closed.done() or closed.set_result(None),
+            partial(_set_result, copy.closed),
         )
         copy.trouble = ""
         copy.writer.start()
@@ -332,7 +329,7 @@ class Copies:
         """Return the result of ``act``, called by the writer's thread after what it was given before."""
         assert copy.writer is not None
         future: asyncio.Future[Any] = self._loop.create_future()
-        copy.writer.post(Call(act, future))
+        copy.writer.post(WriterCall(act, future))
         return await future
 
     async def _close(self, copy: _Copy) -> None:
@@ -382,7 +379,7 @@ class Copies:
             finally:
                 if self._copies.get(copy.origin) is copy:
                     del self._copies[copy.origin]
-            self._context.refusals.count(DELETED)
+            self._context.refusals.count(_DELETED)
             logger.info("replica_deleted node=%s reason=%s", copy.origin, why)
 
     def _record_changed(self, origin: str) -> None:
@@ -408,11 +405,16 @@ class Copies:
                 if copy.orphaned_since is None:
                     copy.orphaned_since = now
                 elif now - copy.orphaned_since > _ORPHANED:
-                    self._tasks.run(self._forget(copy, "its node has no copies any more"))
+                    self._tasks.run(self._forget(copy, "its node no longer has copies"))
                 continue
             copy.orphaned_since = None
             if runs and now - copy.heard > _IDLE:
-                self._answer(copy.origin, Holding(copy.run))
+                self._answer(copy.origin, HoldingCopy(copy.run))
+
+
+def _set_result(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 def _set_back(log: SqliteLog, frame: Resume) -> None:

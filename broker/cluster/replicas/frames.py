@@ -8,7 +8,7 @@ import msgspec
 from ...persistence.log.check_file import Digests
 
 
-class BaseFrame(msgspec.Struct, array_like=True, frozen=True):
+class BaseFrame(msgspec.Struct, array_like=True):
     """Base of all frames and answers; never sent itself."""
 
     run: int
@@ -28,7 +28,7 @@ class Resume(BaseFrame, tag=2):
     access: Digests | None = None
 
 
-class Batch(BaseFrame, tag=3):
+class CopiedBatch(BaseFrame, tag=3):
     """Part ``part`` of ``parts`` of a batch, which follows batch ``previous``. ``access``: as in
     ``SqliteLog.append``."""
 
@@ -40,7 +40,7 @@ class Batch(BaseFrame, tag=3):
     access: Digests | None = None
 
 
-class Drop(BaseFrame, tag=4):
+class DropBatches(BaseFrame, tag=4):
     """The batches before ``before`` are no longer needed: newer ones contain the whole state."""
 
     before: int
@@ -56,7 +56,7 @@ class Forget(BaseFrame, tag=6):
     """The copy is not needed: enough others are complete."""
 
 
-Frame = Begin | Resume | Batch | Drop | Ask | Forget
+Frame = Begin | Resume | CopiedBatch | DropBatches | Ask | Forget
 
 
 class Have(BaseFrame, tag=1):
@@ -78,15 +78,15 @@ class At(BaseFrame, tag=2):
     trouble: str = ""
 
 
-class Refused(BaseFrame, tag=3):
+class CopyRefused(BaseFrame, tag=3):
     """The follower does not accept this run: ``unknown``, it does not know it; otherwise the reason."""
 
     reason: str
     unknown: bool = False
 
 
-class Holding(BaseFrame, tag=4):
+class HoldingCopy(BaseFrame, tag=4):
     """The follower has a copy to which nothing was sent for some time."""
 
 
-Answer = Have | At | Refused | Holding
+Answer = Have | At | CopyRefused | HoldingCopy

@@ -30,10 +30,11 @@ NO_LIMIT: Final = 1 << 62
 
 class Follower:
     """A node that has a copy, or is to have one. ``position``: the last batch on its disk. ``wanted``: it was chosen.
-    ``refill``: its copy is not one of this log. ``short``: it lacks something that was acknowledged. ``failed``: why its
-    disk accepts nothing. ``since``: when its state began. ``not_before``: when it may join."""
+    ``refill``: its copy is not one of this log. ``short``: it lacks something that was acknowledged. ``failed``: why
+    its disk accepts nothing. ``near``: it lacks little. ``since``: when its state began. ``not_before``: when it may
+    join."""
 
-    __slots__ = ("failed", "name", "not_before", "position", "refill", "short", "since", "state", "wanted")
+    __slots__ = ("failed", "name", "near", "not_before", "position", "refill", "short", "since", "state", "wanted")
 
     def __init__(self, name: str, now: float) -> None:
         self.name = name
@@ -41,7 +42,7 @@ class Follower:
         self.since = now
         self.position = 0
         self.wanted = False
-        self.refill = self.short = False
+        self.refill = self.short = self.near = False
         self.failed = ""
         self.not_before = now
 
@@ -168,9 +169,15 @@ class OriginCopies:
         follower.position = max(follower.position, min(position, self.last))
         if follower.state == FILLING and from_tail:
             self._set(follower, CATCHING_UP, now)
-        if follower.state == CATCHING_UP and near and follower.wanted and now >= follower.not_before and self.known:
-            self._set(follower, JOINING, now)
+        follower.near = near
+        self._let_join(follower, now)
         self._advance()
+
+    def _let_join(self, follower: Follower, now: float) -> None:
+        """Let acknowledgements wait for a follower that lacks little."""
+        if follower.state == CATCHING_UP and follower.near and follower.wanted and now >= follower.not_before:
+            if self.known and not follower.failed:
+                self._set(follower, JOINING, now)
 
     def failed(self, name: str, why: str) -> None:
         """The follower's disk accepts nothing."""
@@ -185,7 +192,7 @@ class OriginCopies:
             self._set(follower, ABSENT, now)
 
     def appended(self, number: int, now: float) -> None:
-        """A batch is on its way to every disk."""
+        """A batch was sent to every disk."""
         assert number == self.last + 1
         self.last = number
         marks = self._marks
@@ -206,6 +213,7 @@ class OriginCopies:
             if joining and now - follower.since > self._timeout:
                 self._set(follower, CATCHING_UP, now)
                 follower.not_before = now + self._timeout
+            self._let_join(follower, now)
         if self._writing is not None and now - self._writing_since > self._timeout:
             self._cannot_write = True
         elif not self._late:
@@ -285,8 +293,9 @@ class OriginCopies:
         if self._late and self._cannot_write:
             names = ", ".join(sorted(self._late))
             return f"no answer of the copy on {names}, and none of NATS (cluster.replicas_isolated)"
-        if len(self.members - self._late) < self._minimum:
-            return f"{len(self.members - self._late)} complete copies, cluster.replicas_min = {self._minimum}"
+        complete = len(self.members - self._late)
+        if complete < self._minimum and now - self._began > self._timeout:
+            return f"{complete} complete copies, cluster.replicas_min = {self._minimum}"
         return None
 
     @property

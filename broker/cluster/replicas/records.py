@@ -61,11 +61,6 @@ class ReplicaRecords:
         found = self._known.get(node_key(origin))
         return None if found is None else found[0]
 
-    def revision_of(self, origin: str) -> int:
-        """Return the revision of the record of ``origin`` for a compare-and-set; 0: it has none."""
-        found = self._known.get(node_key(origin))
-        return 0 if found is None else found[1]
-
     def all(self) -> list[ReplicaRecord]:
         """Return all records."""
         return [record for record, _ in self._known.values()]

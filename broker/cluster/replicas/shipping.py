@@ -9,6 +9,7 @@ import logging
 import zlib
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, NamedTuple, cast
 
 from ...persistence.log.backup_file import LogRow
@@ -23,10 +24,23 @@ from ..nats.interface import NoAnswer, Unavailable, Unknown, WrongRevision
 from ..tasks import Tasks
 from ..wire import OVERHEAD
 from .choice import choose
-from .frames import Answer, Ask, At, Batch, Begin, Drop, Forget, Frame, Have, Holding, Refused, Resume
+from .frames import (
+    Answer,
+    Ask,
+    At,
+    Begin,
+    CopiedBatch,
+    CopyRefused,
+    DropBatches,
+    Forget,
+    Frame,
+    Have,
+    HoldingCopy,
+    Resume,
+)
 from .origin import OriginCopies
 from .records import ReplicaRecord, ReplicaRecords
-from .tail import Tail
+from .tail import LogTail
 
 logger = logging.getLogger(__name__)
 
@@ -44,9 +58,10 @@ _ASK_AFTER: Final = 0.3
 _LAST_BATCHES: Final = 2.0
 """Seconds that a node waits for its followers when it stops."""
 _ALARM: Final = "replica_missing"
+_TROUBLE: Final = "replicas_trouble"
 _SETTING: Final = "cluster.replicas"
-UNREADABLE_BATCH: Final = "replica_batch_damaged"
-LEFT: Final = "replica_left"
+_DAMAGED: Final = "replica_batch_damaged"
+_LEFT: Final = "replica_left"
 
 _ASKED: Final = "asked"
 _COMPARING: Final = "comparing"
@@ -91,8 +106,8 @@ class _Session:
 
 
 class Shipping:
-    """Implements ``write_ahead_log.Copies``. ``core``: the decisions. ``on_replaced`` is called with the record that says
-    that another node may have this node's place."""
+    """Implements ``write_ahead_log.LogCopies``. ``core``: the decisions. ``on_replaced`` is called with the record that
+    says that another node may have this node's place."""
 
     def __init__(self, context: ClusterContext, members: Members, records: ReplicaRecords) -> None:
         settings = context.settings
@@ -119,7 +134,7 @@ class Shipping:
         self._listens = False
         self.on_replaced: list[Callable[[ReplicaRecord], None]] = []
         self.core: OriginCopies
-        self._tail: Tail
+        self._tail: LogTail
         self._loop: asyncio.AbstractEventLoop
 
     # -------------------------------------------------------------- start, stop
@@ -141,7 +156,7 @@ class Shipping:
             self._loop.time(),
         )
         self.core.wrote(log.written_batch)
-        self._tail = Tail(log.batch - 1, log.max_pending, self._context.tables.access())
+        self._tail = LogTail(log.batch - 1, log.max_pending, self._context.tables.access())
         self._dropped = (log.first_batch, log.batch - 1)
         self._stopped = False
         log.attach_copies(self)
@@ -181,6 +196,7 @@ class Shipping:
         self._commit.on_copies_trouble(None)
         self._log.end_copies()
         self._context.alarms.deactivate(_ALARM)
+        self._context.alarms.deactivate(_TROUBLE)
 
     async def withdraw(self) -> None:
         """Have no copies any more: this node leaves the cluster. Raises Unavailable or Unknown."""
@@ -221,9 +237,7 @@ class Shipping:
     # -------------------------------------------------------------- the followers
 
     def _choose(self, now: float) -> None:
-        candidates = {
-            peer.name: peer.record.rack for peer in self._members.running() if peer.record.rack is not None
-        }
+        candidates = {peer.name: peer.record.rack for peer in self._members.running() if peer.record.rack is not None}
         chosen = choose(self._context.node, self._settings.rack, candidates, self._settings.replicas)
         if chosen != self._chosen:
             self._chosen = chosen
@@ -300,7 +314,7 @@ class Shipping:
         if found is None or self._stopped:
             return
         name, answer = found[0].node, found[1]
-        if isinstance(answer, Holding):
+        if isinstance(answer, HoldingCopy):
             self._maybe_forget(name, answer.run)
             return
         session = self._sessions.get(name)
@@ -312,7 +326,7 @@ class Shipping:
             if session.state == _ASKED:
                 session.state = _COMPARING
                 self._tasks.run(self._compare(session, answer))
-        elif isinstance(answer, Refused):
+        elif isinstance(answer, CopyRefused):
             if not answer.unknown:
                 logger.warning("replica_refused node=%s reason=%s setting=%s", name, answer.reason, _SETTING)
             self._drop_session(session, now, 0.0 if answer.unknown else 1.0)
@@ -348,7 +362,7 @@ class Shipping:
         before, needs = self._dropped
         if session.dropped < before and answer.disk >= needs:
             session.dropped = before
-            self._send(session, Drop(session.run, before), now)
+            self._send(session, DropBatches(session.run, before), now)
         self._send_more(session)
         self._decide(now)
 
@@ -406,7 +420,7 @@ class Shipping:
                     session.reading = True
                     after = session.sent
                     reading = self._log.rows_after(after, _PIECE)
-                    reading.add_done_callback(lambda done: self._read(session, after, done))
+                    reading.add_done_callback(partial(self._read, session, after))
                 return
             self._send_batch(session, batch.number, batch.data, batch.access)
 
@@ -425,7 +439,7 @@ class Shipping:
             return
         for number, low, crc, data in rows:
             if checksum(number, low, data) != crc:
-                self._context.refusals.add(UNREADABLE_BATCH, self._context.node, "node.data_dir")
+                self._context.refusals.add(_DAMAGED, self._context.node, "node.data_dir")
                 continue
             access = self._tail.access_before if number == self._tail.first - 1 else None
             self._send_batch(session, number, data, access)
@@ -441,17 +455,17 @@ class Shipping:
         most = max(self._nats.max_payload - OVERHEAD, OVERHEAD)
         run, previous = session.run, session.sent
         if len(data) <= most:
-            self._publish(session, Batch(run, previous, number, 0, 1, data, access))
+            self._publish(session, CopiedBatch(run, previous, number, 0, 1, data, access))
         else:
             parts = (len(data) + most - 1) // most
             for part in range(parts):
                 piece = data[part * most : (part + 1) * most]
-                self._publish(session, Batch(run, previous, number, part, parts, piece, access))
+                self._publish(session, CopiedBatch(run, previous, number, part, parts, piece, access))
         session.sent = number
         session.under_way.append((number, len(data)))
         session.bytes += len(data)
 
-    def _publish(self, session: _Session, batch: Batch) -> None:
+    def _publish(self, session: _Session, batch: CopiedBatch) -> None:
         self._nats.publish(session.subject, self._wire.write(batch))
 
     # ---------------------------------------------------------------- the record
@@ -469,6 +483,11 @@ class Shipping:
                 logger.warning("replicas_trouble_over")
             self._trouble = trouble
             self._commit.on_copies_trouble(trouble)
+            if trouble is not None:
+                message = f"nothing that has to be stored is acknowledged: {trouble}"
+                self._context.alarms.activate(_TROUBLE, message, {"setting": _SETTING, "error": trouble})
+            else:
+                self._context.alarms.deactivate(_TROUBLE)
         since = core.missing_since
         alarmed = since is not None and now - since > self._settings.replica_timeout
         if alarmed != self._alarmed:
@@ -547,7 +566,7 @@ class Shipping:
             return
         core.record_is(target, self._loop.time())
         for name in sorted(gone):
-            self._context.refusals.count(LEFT)
+            self._context.refusals.count(_LEFT)
             self._maybe_forget(name, 0)
         logger.info("replicas_in_sync nodes=%s", ",".join(target) or "-")
 
@@ -610,4 +629,3 @@ class Shipping:
             size = self._tail.bytes_after(follower.position)
             found.append(ReplicaStatus(follower.name, follower.state, behind, size, now - follower.since))
         return found
-

@@ -1,4 +1,4 @@
-"""Tail: the newest batches of the log in memory, for the followers; older ones are read from the file."""
+"""LogTail: the newest batches of the log in memory, for the followers; older ones are read from the file."""
 
 from collections import deque
 from typing import Final, NamedTuple
@@ -19,7 +19,7 @@ class TailBatch(NamedTuple):
     before: int
 
 
-class Tail:
+class LogTail:
     """``bytes``: total size of the batches. ``access_before``: the digests of the rows of access control before the
     first batch."""
 

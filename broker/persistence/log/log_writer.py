@@ -61,7 +61,7 @@ class Read:
 
 
 @dataclass(slots=True)
-class Call:
+class WriterCall:
     """Call ``act`` between other work."""
 
     act: Callable[[], Any]
@@ -113,7 +113,7 @@ class Stop:
     """Checkpoint, close and end; data that is not written by then is discarded."""
 
 
-Job = Append | Copy | Drop | VerifyPath | Read | Stop
+Job = Append | WriterCall | Copy | Drop | VerifyPath | Read | Stop
 
 
 class LogWriter(threading.Thread):
@@ -152,7 +152,7 @@ class LogWriter(threading.Thread):
                         self._read(job)
                     case Drop():
                         self._drop(job)
-                    case Call():
+                    case WriterCall():
                         self._call(job)
                     case Copy():
                         self._copy(job)
@@ -221,7 +221,7 @@ class LogWriter(threading.Thread):
             error = failure
         self._loop.call_soon_threadsafe(job.answer, data, error)
 
-    def _call(self, job: Call) -> None:
+    def _call(self, job: WriterCall) -> None:
         error = None
         result: object = None
         try:
@@ -274,7 +274,7 @@ class LogWriter(threading.Thread):
                 break
             if isinstance(job, Read):
                 self._read(job)
-            elif isinstance(job, Call):
+            elif isinstance(job, WriterCall):
                 self._call(job)
             elif isinstance(job, Stop):
                 self._stopping = True

@@ -324,7 +324,9 @@ class SqliteLog:
         """Return the numbers of the newest batches, each with the CRC32 of its data, the newest first. Raises
         StoreError."""
         try:
-            rows = self._open_db().execute("SELECT seq, low, crc FROM log ORDER BY seq DESC LIMIT ?", (count,)).fetchall()
+            rows = (
+                self._open_db().execute("SELECT seq, low, crc FROM log ORDER BY seq DESC LIMIT ?", (count,)).fetchall()
+            )
         except (apsw.Error, OSError) as error:
             raise StoreError(f"the store cannot be read: {describe(error, self._errno())}") from error
         found = []

@@ -14,7 +14,7 @@ from .backup_file import BackupWriter, LogRow
 from .batch import encode
 from .check_file import Digests
 from .commit_times import CommitTimes
-from .log_writer import Append, Call, Copied, Copy, Drop, LogWriter, Read, Stop, VerifyPath
+from .log_writer import Append, Copied, Copy, Drop, LogWriter, Read, Stop, VerifyPath, WriterCall
 from .sqlite_log import SqliteLog
 
 MAX_PENDING: Final = 67_108_864
@@ -24,14 +24,17 @@ YIELD_FOR: Final = 0.00002
 """Seconds of such a pause: long enough that the thread gets the interpreter's lock."""
 
 
-class Copies(Protocol):
+class LogCopies(Protocol):
     """The copies of this log on other nodes.
 
     ``durable``: the newest batch that is, with all before it, on this node's disk and on those of the nodes for which
     an acknowledgement waits. ``pending_bytes``: size of the batches that such a node has not confirmed yet."""
 
-    durable: int
-    pending_bytes: int
+    @property
+    def durable(self) -> int: ...
+
+    @property
+    def pending_bytes(self) -> int: ...
 
     def appended(self, seq: int, data: bytes, access: Digests | None) -> None:
         """Batch ``seq`` is being written to the disk of this node; ``access`` as in ``SqliteLog.append``."""
@@ -96,7 +99,7 @@ class WriteAheadLog:
         self._clock = clock
         self._pause = pause
         self.durable_batch = self.written_batch = log.last
-        self.copies: Copies | None = None
+        self.copies: LogCopies | None = None
         self.batch = log.last + 1
         self.trouble: str | None = None
         # Whether a batch that is appended now would be written immediately; required for ``append``.
@@ -171,7 +174,7 @@ class WriteAheadLog:
     def rows_after(self, seq: int, most: int) -> asyncio.Future[list[LogRow]]:
         """Return the next rows as in ``SqliteLog.rows_after``. The future raises StoreError."""
         future: asyncio.Future[list[LogRow]] = self._loop.create_future()
-        self._writer.post(Call(lambda: self._log.rows_after(seq, most), future))
+        self._writer.post(WriterCall(lambda: self._log.rows_after(seq, most), future))
         return future
 
     def read(self, seq: int, offset: int, size: int) -> asyncio.Future[bytes]:
@@ -230,7 +233,7 @@ class WriteAheadLog:
             if self.idle and self._drained is not None and not self._drained.done():
                 self._drained.set_result(None)
 
-    def attach_copies(self, copies: Copies) -> None:
+    def attach_copies(self, copies: LogCopies) -> None:
         """Let ``durable_batch`` wait for copies from now on."""
         self.copies = copies
         self.durable_batch = copies.durable
