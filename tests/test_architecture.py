@@ -145,8 +145,11 @@ PARTS = (
         "actions basis columns core delivery entry-points errors events functions loop mqtt observability persistence"
         " records resources routing schemas server session settings sinks sql template",
     ),
-    Part("exhook", "ruleengine.exhook", "access basis core mqtt observability routing server session"),
-    Part("web-hook", "ruleengine.webhook", "basis core mqtt observability resources routing server session"),
+    Part("event-lanes", "ruleengine.event_lanes", "server session"),
+    Part("exhook", "ruleengine.exhook", "access basis core event-lanes mqtt observability routing server session"),
+    Part(
+        "web-hook", "ruleengine.webhook", "basis core event-lanes mqtt observability resources routing server session"
+    ),
     Part(
         "configuration",
         "management.configuration",

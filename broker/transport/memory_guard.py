@@ -1,8 +1,8 @@
 """MemoryGuard: the measures when the node's memory is short.
 
-All measures are taken in steps that fit into an iteration: clients that send most are not read for a moment; clients
-that do not read their waiting data are closed; so are clients with the largest incomplete packets, if these use the
-memory; then the largest queues lose their oldest messages."""
+All measures are taken in steps that fit into an iteration: clients that send most are not read for a moment; events
+that wait in plugins are dropped; clients that do not read their waiting data are closed; so are clients with the
+largest incomplete packets, if these use the memory; then the largest queues lose their oldest messages."""
 
 import asyncio
 import logging
@@ -40,6 +40,8 @@ _UNFINISHED_PART: Final = 20
 _CLOSE_AT_ONCE: Final = 50
 CONNECTION_BYTES: Final = 6000
 """Approximate memory of a connection without its buffers."""
+_EVENTS_PART: Final = 100
+"""Fraction of the limit above which dropping the events of plugins helps."""
 _NEWCOMERS_PART: Final = 100
 """Fraction of the limit above which closing connections without a login helps."""
 
@@ -54,6 +56,15 @@ class Sender(Protocol):
 
     def close_unfinished(self) -> None:
         """Close it immediately, because memory is exhausted."""
+
+
+class EventQueue(Protocol):
+    """Events that wait for a program outside. ``waiting_bytes``: their memory."""
+
+    waiting_bytes: int
+
+    def shed(self) -> None:
+        """Drop those that wait, because memory is exhausted."""
 
 
 class MemoryGuard:
@@ -71,6 +82,8 @@ class MemoryGuard:
         self._before_login = BeforeLogin() if before_login is None else before_login
         # Returns HTTP connections that have logged in and have sent the beginning of a body.
         self.senders: list[Callable[[], Iterable[Sender]]] = []
+        # Those of the plugins that send events.
+        self.event_queues: list[EventQueue] = []
         # Whether a zone refuses messages because of a full queue, regardless of memory.
         self.zone_refuses = False
         self._memory = memory
@@ -165,7 +178,13 @@ class MemoryGuard:
         if self._broker.account.level < SHEDDING:
             self._largest.clear()
             return
-        if not (self._close_newcomers() or self._close_slowest() or self._close_unfinished() or self._shed_some()):
+        if not (
+            self._shed_events()
+            or self._close_newcomers()
+            or self._close_slowest()
+            or self._close_unfinished()
+            or self._shed_some()
+        ):
             return
         self._memory.look(self._broker.clock.now())
         if self._broker.account.level >= SHEDDING:
@@ -177,6 +196,20 @@ class MemoryGuard:
         while self._broker.account.level >= SHEDDING and self._shed_some():
             self._memory.look(self._broker.clock.now(), restoring=True)
         self._largest.clear()
+
+    def _shed_events(self) -> bool:
+        """Drop the waiting events of the plugins, if these use the memory. Return False if nothing is dropped."""
+        before = self.event_bytes
+        if before < self._memory.limit // _EVENTS_PART:
+            return False
+        for queue in self.event_queues:
+            queue.shed()
+        return self.event_bytes < before
+
+    @property
+    def event_bytes(self) -> int:
+        """Memory of the events that wait in the plugins."""
+        return sum([queue.waiting_bytes for queue in self.event_queues])
 
     def _close_newcomers(self) -> bool:
         """Close connections without a login, if these use the memory. Return False if they do not."""
@@ -289,4 +322,5 @@ def sources(
         "before_login": lambda: before_login.bytes,
         "aliases": lambda: account.aliases,
         "events": lambda: broker.throttled_log.size + broker.topic_sample.size,
+        "event_plugins": lambda: guard.event_bytes,
     }

@@ -14,13 +14,18 @@ from taipan.broker.routing.filter_index import FilterIndex
 from taipan.broker.server import Server
 
 from ..config import ExhookServer, ExhookSettings
+from ..event_lanes import EventLanes, LaneLimits
 from .events import Callbacks
-from .lanes import Lanes
 
 logger = logging.getLogger(__name__)
 
 ASKED_ELSEWHERE: Final = {"client.authenticate": "access.exhook.url", "client.check_acl": "access.exhook.url"}
 """Hooks whose answer decides about access, and the setting of the source that asks."""
+_Request = tuple[str, Any]  # the name of the call, and its message
+_LANES: Final = 32
+"""Number of clients whose events are sent at the same time."""
+_OVERHEAD: Final = 400
+"""Approximate memory of a waiting request in addition to its encoded size, in bytes."""
 _LOOK_EVERY: Final = 1.0
 """Seconds between two looks at the connections."""
 NOT_ASKED: Final = "message.publish"
@@ -39,11 +44,14 @@ class Provider:
         self._node = server.settings.node.name
         files = ProviderAddress(address.url, address.cacertfile, address.certfile, address.keyfile)
         self._client = ExhookClient(files, settings.pool_size, self._node)
-        self._lanes = Lanes(self._send)
+        limits = LaneLimits("exhook", _LANES, _OVERHEAD, settings.max_queued, settings.max_queued_bytes)
+        self._lanes: EventLanes[_Request] = EventLanes(server, limits, self._send, self._dropped)
         self._topics: dict[str, FilterIndex[bool] | None] = {}
         self._hooked: list[tuple[HookPoint[Any], Callable[..., Any]]] = []
         self._throttle = Throttle()
         self._lost = asyncio.Event()
+        # When it answered last, on the clock of the event loop.
+        self._answered = 0.0
         self._task: asyncio.Task[None] | None = None
         self.connected = False
 
@@ -60,7 +68,7 @@ class Provider:
             await asyncio.gather(self._task, return_exceptions=True)
         left = await self._lanes.close(seconds if self.connected else 0.0)
         if left:
-            self._note("exhook_dropped", "stopped", "ruleengine.close_timeout", left)
+            self._dropped("stopped", "ruleengine.close_timeout", left)
         if self.connected:
             try:
                 goodbye = CLASSES["ProviderUnloadedRequest"](meta=meta(self._node))
@@ -118,6 +126,9 @@ class Provider:
 
     def _down(self, why: ProviderFailed) -> None:
         self.connected = False
+        self._alarm_for(why)
+
+    def _alarm_for(self, why: ProviderFailed) -> None:
         details = {"provider": self.name, "setting": "exhook.servers", "fault": why.reason}
         if not self._server.alarms.activate(self._alarm, f"exhook provider {self.name} is down", details):
             self._server.alarms.amend(self._alarm, details)
@@ -141,28 +152,47 @@ class Provider:
         return index is None or bool(index.match(topic))
 
     def _put(self, client_id: str, method: str, make: Callable[[], Any]) -> None:
-        """Queue a request, unless the provider is down or too much waits: then it is dropped before it is made."""
-        if not self.connected:
-            self._note("exhook_dropped", "down", "exhook.servers")
-        elif self._lanes.waiting >= self._settings.max_queued:
-            self._note("exhook_dropped", "queue_full", "exhook.max_queued")
-        elif self._lanes.waiting_bytes >= self._settings.max_queued_bytes:
-            self._note("exhook_dropped", "queue_full", "exhook.max_queued_bytes")
-        else:
-            self._lanes.put(client_id, method, make())
+        """Queue a request, unless the provider is down: then it is dropped before it is made."""
 
-    async def _send(self, method: str, request: Any) -> None:
+        def request() -> tuple[_Request, int]:
+            made = make()
+            return (method, made), made.ByteSize()
+
+        if self.connected:
+            self._lanes.put(client_id, request)
+        else:
+            self._dropped("down", "exhook.servers", 1)
+
+    def _dropped(self, reason: str, setting: str, count: int) -> None:
+        self._note("exhook_dropped", reason, setting, count)
+
+    async def _send(self, waiting: _Request) -> None:
         if not self.connected:
-            self._note("exhook_dropped", "down", "exhook.servers")
+            self._dropped("down", "exhook.servers", 1)
             return
+        method, request = waiting
+        loop = asyncio.get_running_loop()
+        began = loop.time()
         try:
             await self._client.call(method, request, self._settings.request_timeout)
         except ProviderFailed as why:
             logger.debug("exhook_answer provider=%s method=%s detail=%s", self.name, method, why.detail)
             self._note("exhook_failed", why.reason, "exhook.request_timeout" if why.away else "exhook.servers")
-            if why.reason == "unavailable" and self.connected:
+            if not why.away:
+                self._heard()
+            elif why.reason == "unavailable" and self.connected:
                 self._down(why)
                 self._lost.set()
+            elif self._answered < began and self.connected:
+                self._alarm_for(why)  # it hangs: nothing at all was answered in that time
+        else:
+            self._heard()
+
+    def _heard(self) -> None:
+        """It has answered, even if with an error."""
+        self._answered = asyncio.get_running_loop().time()
+        if self.connected:
+            self._server.alarms.deactivate(self._alarm)
 
     def _note(self, event: str, reason: str, setting: str, count: int = 1) -> None:
         """Count, and log at most once a minute for each reason and setting."""

@@ -1,14 +1,8 @@
-"""WebHookPlugin: sends events to an HTTP server, without ever waiting where they happen.
+"""WebHookPlugin: sends events to an HTTP server, without ever waiting where they happen."""
 
-Each client has a lane, which sends one request at a time, in order. The number of waiting requests is limited;
-further events are dropped and counted."""
-
-import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
-from zlib import crc32
 
 import msgspec
 
@@ -24,6 +18,7 @@ from taipan.broker.session.session import Session
 from taipan.broker.session.subscription import Subscription
 
 from ..config import EngineSettings, WebHookSettings
+from ..event_lanes import EventLanes, LaneLimits
 from ..network.allowed_networks import Networks
 from ..network.tls import asked_name, client_context
 from ..resources.resource import ResourceError
@@ -42,7 +37,7 @@ _LAST: Final = -100
 
 
 class WebHookPlugin:
-    """Belongs to one event loop. ``waiting`` and ``waiting_bytes``: requests that wait, and their size."""
+    """Belongs to one event loop."""
 
     def __init__(self, server: Server, settings: WebHookSettings, engine: EngineSettings) -> None:
         """Raises ParamError for a file that cannot be read."""
@@ -53,14 +48,11 @@ class WebHookPlugin:
         self._encode = events.ENCODINGS[settings.encoding_of_payload_field]
         self._tls = client_context(_tls(settings)) if settings.url.startswith("https:") else None
         self._topics: dict[str, FilterIndex[bool] | None] = {}
-        self._lanes: list[deque[bytes]] = [deque() for _ in range(settings.pool_size)]
-        self._wake: list[asyncio.Event] = []
-        self._tasks: list[asyncio.Task[None]] = []
+        limits = LaneLimits("webhook", settings.pool_size, _OVERHEAD, settings.max_queued, settings.max_queued_bytes)
+        self._lanes: EventLanes[bytes] = EventLanes(server, limits, self._send, self._dropped)
         self._client: HttpClient | None = None
         self._hooked: list[tuple[HookPoint[Any], Callable[..., Any]]] = []
         self._throttle = Throttle()
-        self.waiting = 0
-        self.waiting_bytes = 0
 
     def start(self) -> None:
         """Send events from now on, if the plugin is configured."""
@@ -95,9 +87,7 @@ class WebHookPlugin:
             callback = callbacks[event]
             points[event].add(callback, _LAST if event == "message.publish" else 0)
             self._hooked.append((points[event], callback))
-        for lane in range(settings.pool_size):
-            self._wake.append(asyncio.Event())
-            self._tasks.append(asyncio.create_task(self._run(lane), name=f"web hook {lane}"))
+        self._lanes.start("web hook")
 
     def _callbacks(self) -> dict[str, Callable[..., Any]]:
         return {
@@ -122,14 +112,7 @@ class WebHookPlugin:
         self._hooked.clear()
         if self._client is None:
             return
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._engine.close_timeout
-        while self.waiting and loop.time() < deadline:
-            await asyncio.sleep(0.01)
-        left = self.waiting
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        left = await self._lanes.close(self._engine.close_timeout)
         await self._client.close()
         if left:
             self._note("webhook_dropped", "stopped", "ruleengine.close_timeout", left)
@@ -140,26 +123,18 @@ class WebHookPlugin:
         index = self._topics[event]
         return not topic.startswith("$SYS/") and (index is None or bool(index.match(topic)))
 
-    def _full(self) -> str:
-        """Return the setting whose limit is reached; empty: there is room."""
-        settings = self._settings
-        if self.waiting >= settings.max_queued:
-            return "webhook.max_queued"
-        return "webhook.max_queued_bytes" if self.waiting_bytes >= settings.max_queued_bytes else ""
-
     def _put(self, client_id: str, action: str, make: Callable[[], events.Body]) -> None:
-        """Count an event, and queue its request. If too much waits, drop the request before it is made."""
+        """Count an event, and queue its request."""
         self._server.metrics.plugins[_metric(action)] += 1
-        setting = self._full()
-        if setting:
-            self._note("webhook_dropped", "queue_full", setting)
-            return
-        body = msgspec.json.encode(make())
-        lane = crc32(client_id.encode()) % len(self._lanes)
-        self.waiting += 1
-        self.waiting_bytes += len(body) + _OVERHEAD
-        self._lanes[lane].append(body)
-        self._wake[lane].set()
+
+        def request() -> tuple[bytes, int]:
+            body = msgspec.json.encode(make())
+            return body, len(body)
+
+        self._lanes.put(client_id, request)
+
+    def _dropped(self, reason: str, setting: str, count: int) -> None:
+        self._note("webhook_dropped", reason, setting, count)
 
     def _note(self, event: str, reason: str, setting: str, count: int = 1) -> None:
         """Count, and log at most once a minute for each reason and setting."""
@@ -167,21 +142,6 @@ class WebHookPlugin:
         since = self._throttle.due(self._server.clock.now(), event, reason, setting, times=count)
         if since:
             logger.warning("%s reason=%s setting=%s count=%s", event, reason, setting, since)
-
-    async def _run(self, lane: int) -> None:
-        queue, wake = self._lanes[lane], self._wake[lane]
-        while True:
-            if not queue:
-                wake.clear()
-                await wake.wait()
-                continue
-            body = queue[0]  # it counts as waiting until it is answered
-            try:
-                await self._send(body)
-            finally:
-                queue.popleft()
-                self.waiting -= 1
-                self.waiting_bytes -= len(body) + _OVERHEAD
 
     async def _send(self, body: bytes) -> None:
         assert self._client is not None

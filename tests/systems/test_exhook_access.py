@@ -201,3 +201,17 @@ async def test_check_connect_sends_nothing_about_a_client() -> None:
         assert [name for name, _ in provider.asked] == ["OnProviderLoaded"]
         await provider.stop()
         assert (await tried_sources(settings))["exhook"].startswith("no_connection")
+
+
+async def test_a_provider_that_has_no_question_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    async with provided(client__connected=[]) as provider, asked(provider) as access:
+        for _ in range(2):
+            assert (await allowed(access))[0] == "next"
+        (line,) = [each for each in caplog.messages if each.startswith("exhook_not_asked")]
+        assert line.startswith("exhook_not_asked setting=access.exhook.url hooks=client.connected detail=")
+
+
+async def test_a_provider_with_one_question_is_not_named(caplog: pytest.LogCaptureFixture) -> None:
+    async with provided(client__check_acl=[]) as provider, asked(provider) as access:
+        await allowed(access)
+        assert "exhook_not_asked" not in caplog.text

@@ -5,6 +5,7 @@ The provider names its hooks when the node introduces itself. Of ``client.authen
 """
 
 import asyncio
+import logging
 from collections.abc import Coroutine, Iterator
 from typing import Any, Final
 
@@ -18,6 +19,8 @@ from ..source import SourceContext
 from . import messages
 from .client import ExhookClient, ProviderAddress, ProviderFailed, address_faults
 from .declaration import ExhookAccessSettings
+
+logger = logging.getLogger(__name__)
 
 AUTHENTICATE: Final = "client.authenticate"
 CHECK_ACL: Final = "client.check_acl"
@@ -40,6 +43,8 @@ class ExhookSource(RemoteSource):
         # The hooks that the provider has named; None: none so far.
         self._wanted: frozenset[str] | None = None
         self._introducing = asyncio.Lock()
+        # The hooks that were logged because none of them is a question.
+        self._useless: frozenset[str] | None = None
 
     def authenticator(self) -> "ExhookSource":
         return self
@@ -107,6 +112,13 @@ class ExhookSource(RemoteSource):
             if why.away:
                 raise SourceFailed(NO_CONNECTION, detail=why.detail[:200], away=True) from None
             raise self._failed(why) from None
+        useless = wanted if wanted.isdisjoint((AUTHENTICATE, CHECK_ACL)) else None
+        if useless is not None and useless != self._useless:
+            detail = f"the provider names neither {AUTHENTICATE} nor {CHECK_ACL}: the next sources decide"
+            logger.warning(
+                "exhook_not_asked setting=%s hooks=%s detail=%r", self.setting, ",".join(sorted(wanted)), detail
+            )
+        self._useless = useless
         return wanted
 
     def close_connections(self) -> Coroutine[Any, Any, None] | None:

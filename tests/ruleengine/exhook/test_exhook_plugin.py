@@ -216,6 +216,66 @@ async def test_a_provider_that_hangs_costs_events_and_not_clients(caplog: pytest
         node.ignore(lambda record: True)
 
 
+async def test_a_provider_that_hangs_raises_an_alarm_until_it_answers() -> None:
+    provider = Provider()
+    free = asyncio.Event()
+
+    async def hangs(request: Any) -> Any:
+        from taipan.broker.access.exhook.messages import CLASSES
+
+        await free.wait()
+        return CLASSES["EmptySuccess"]()
+
+    provider.answers["OnMessageDropped"] = hangs
+    async with running(provider, ["message.dropped"], request_timeout=0.3) as (node, plugin):
+        client = await node.client("c")
+        await client.publish("t", b"1", 1)
+        alarms = node.server.alarms
+        await until(lambda: "exhook_down/p" in alarms.active)
+        assert alarms.active["exhook_down/p"].details["fault"] == "deadline_exceeded"
+        assert plugin.providers[0].connected  # the next event is tried
+        free.set()
+        await client.publish("t", b"2", 1)
+        await until(lambda: "exhook_down/p" not in alarms.active)
+        node.ignore(lambda record: True)
+
+
+async def test_what_waits_counts_as_memory_and_is_dropped_when_memory_is_exhausted() -> None:
+    provider = Provider()
+    free = asyncio.Event()
+
+    async def hangs(request: Any) -> Any:
+        from taipan.broker.access.exhook.messages import CLASSES
+
+        await free.wait()
+        return CLASSES["EmptySuccess"]()
+
+    provider.answers["OnMessageDropped"] = hangs
+    async with running(provider, ["message.dropped"], request_timeout=60) as (node, _):
+        client = await node.client("c")
+        for _ in range(20):
+            await client.publish("t", b"x" * 100_000, 1)
+        memory, guard = node.server.memory, node.server.guard
+        before = memory.parts()["event_plugins"]
+        assert before > 20 * 100_000
+        memory.base = 1_000_000
+        memory._resident = lambda: memory.base
+        memory.limit = int(memory.used / 0.82)
+        guard.tick(0.0)
+        assert node.server.broker.account.level == 1
+        await client.publish("t", b"last", 1)  # its lane is busy: it does not wait while memory is short
+        refusals = node.server.metrics.refusals
+        assert refusals.snapshot()["exhook_dropped_memory"] == 1
+        memory.limit = int(memory.used / 1.01)
+        guard.tick(1.0)
+        assert refusals.snapshot()["exhook_dropped_memory"] == 20
+        assert memory.parts()["event_plugins"] < before // 10
+        assert node.server.broker.account.level < 3
+        free.set()
+        await until(lambda: not memory.parts()["event_plugins"])
+        node.ignore(lambda record: True)
+
+
 async def test_an_error_of_the_provider_is_counted(caplog: pytest.LogCaptureFixture) -> None:
     provider = Provider()
 
