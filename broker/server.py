@@ -515,11 +515,11 @@ class Server:
         Changes that require a restart (node, listeners added, removed or bound to another address) are refused with
         ``ValueError`` before anything changes."""
         old = self.settings
-        if _fixed_of_listeners(settings) != _fixed_of_listeners(old):
-            raise ValueError("listeners cannot be added, removed or bound elsewhere while the node runs")
+        if changed := _changed_listeners(old, settings):
+            raise ValueError(f"listeners {changed}: restart the node to add, remove or rebind listeners")
         for key in FIXED_TABLES:
             if getattr(settings, key) != getattr(old, key):
-                raise ValueError(f"[{key}] cannot change while the node runs")
+                raise ValueError(f"[{key}]: restart the node to change this table")
         # Everything that can fail comes first: the files, each read once, then the users and rules.
         prepared = [
             listener.prepare(each, zone)
@@ -580,5 +580,10 @@ class Server:
         await asyncio.sleep(0)
 
 
-def _fixed_of_listeners(settings: BrokerSettings) -> list[list[object]]:
-    return [[getattr(each, key) for key in FIXED_KEYS] for each in settings.listeners]
+def _changed_listeners(old: BrokerSettings, new: BrokerSettings) -> str:
+    """Return the names of the listeners that only a restart can change, add or remove."""
+    before, after = (
+        {label: (at, *(getattr(listeners[at], key) for key in FIXED_KEYS)) for at, label in enumerate(labels)}
+        for listeners, labels in ((each.listeners, listener_labels(each.listeners)) for each in (old, new))
+    )
+    return ", ".join(name for name in after | before if before.get(name) != after.get(name))

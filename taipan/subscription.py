@@ -101,7 +101,7 @@ class Subscription:
         if is_exclusive(topic_filter):
             raise ValueError(f"subscribe: {topic_filter!r}: only clients can have exclusive subscriptions")
         if isinstance(max_queued, bool) or not isinstance(max_queued, int) or max_queued < 1:
-            raise ValueError(f"subscribe: max_queued: expected a number from 1, got {max_queued!r}")
+            raise ValueError(f"subscribe: max_queued: expected a number of at least 1, got {max_queued!r}")
         self.filter: Final = topic_filter
         self._server = server
         self._receiver = _Receiver(server, f"subscriber:{number}", max_queued)

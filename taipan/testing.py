@@ -79,7 +79,8 @@ class Expectation:
         got = self._broker._matching(self._filter)
         seen = sorted({message.topic for message in self._broker.messages})
         shown = ", ".join(map(repr, got)) if got else f"topics seen: {', '.join(seen[:10]) or 'none'}"
-        wanted = f"expected {self._count} messages for {self._filter!r} within {self._timeout} s"
+        noun = "message" if self._count == 1 else "messages"
+        wanted = f"expected {self._count} {noun} for {self._filter!r} within {self._timeout} s"
         return AssertionError(f"{wanted}, got {len(got)} ({shown}){hint}")
 
 
@@ -280,8 +281,8 @@ class Broker:
 
     def _absent(self, what: str, client_id: str, there: list[str] | None) -> None:
         if there is not None:
-            names = ", ".join(map(repr, there)) or "nobody"
-            raise Misuse(f"{what}: no client {client_id!r} is connected; connected: {names}")
+            names = ", ".join(map(repr, there)) or "none"
+            raise Misuse(f"{what}: no client {client_id!r} is connected (connected clients: {names})")
 
     def refuse(self, reason: str = "server_unavailable", times: int | None = None) -> None:
         """Refuse the next ``times`` CONNECTs; without ``times``, all of them.
@@ -380,13 +381,13 @@ def _blocked_loop() -> str:
 
 def _count(what: str, n: object) -> int:
     if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-        raise Misuse(f"{what}: expected a number from 1, got {n!r}")
+        raise Misuse(f"{what}: expected a number of at least 1, got {n!r}")
     return n
 
 
 def _seconds(what: str, given: object) -> None:
     if isinstance(given, bool) or not isinstance(given, int | float) or not given >= 0:
-        raise Misuse(f"{what}: expected seconds, got {given!r}")
+        raise Misuse(f"{what}: expected a number of seconds, got {given!r}")
 
 
 def _one_of() -> str:

@@ -82,7 +82,7 @@ def checkout(tmp_path: Path) -> Checkout:
 
 
 SETTING_UP = "Setting up .venv (once; some seconds)"
-THE_REST = "Installing what tests and checks want (once; some seconds)"
+THE_REST = "Installing the packages for tests and checks (once; some seconds)"
 
 
 def test_the_second_time_costs_nothing(checkout: Checkout) -> None:
@@ -153,13 +153,13 @@ def test_another_interpreter_makes_it_anew_and_stays(checkout: Checkout) -> None
     checkout.python("3.12", "python3.12")
     said = checkout.setup("PYTHON=python3.12")
     assert said == [
-        "Making .venv anew: its Python is 3.11 of /opt/3.11, python3.12 is 3.12 of /opt/3.12",
+        "Creating .venv again: its Python is 3.11 of /opt/3.11, python3.12 is 3.12 of /opt/3.12",
         SETTING_UP,
         THE_REST,
     ]
     assert checkout.setup() == [] and checkout.setup("PYTHON=python3.12") == []
     assert checkout.installed == ["3.11", "3.11", "3.12", "3.12"]
-    assert checkout.setup("PYTHON=python3")[0].startswith("Making .venv anew: its Python is 3.12")
+    assert checkout.setup("PYTHON=python3")[0].startswith("Creating .venv again: its Python is 3.12")
     (checkout.directory / "bin" / "python3.12").unlink()
     assert checkout.setup() == []
 
@@ -169,7 +169,11 @@ def test_an_upgrade_of_the_distribution_makes_it_anew(checkout: Checkout) -> Non
     checkout.python("3.13", "python3")
     (checkout.directory / ".venv" / "broken").touch()  # python is the new one there, and finds nothing of the old one's
     said = checkout.setup()
-    assert said == ["Making .venv anew: its Python does not work, python3 is 3.13 of /opt/3.13", SETTING_UP, THE_REST]
+    assert said == [
+        "Creating .venv again: its Python does not work, python3 is 3.13 of /opt/3.13",
+        SETTING_UP,
+        THE_REST,
+    ]
     assert checkout.setup() == [] and checkout.installed == ["3.11", "3.11", "3.13", "3.13"]
 
 
@@ -177,7 +181,7 @@ def test_an_interpreter_that_is_gone_is_not_asked_for_again(checkout: Checkout) 
     checkout.python("3.12", "python3.12")
     checkout.setup("PYTHON=python3.12")
     (checkout.directory / "bin" / "python3.12").unlink()
-    assert checkout.setup()[0] == "Making .venv anew: its Python is 3.12 of /opt/3.12, python3 is 3.11 of /opt/3.11"
+    assert checkout.setup()[0] == "Creating .venv again: its Python is 3.12 of /opt/3.12, python3 is 3.11 of /opt/3.11"
 
 
 def test_without_a_network_one_line_says_so(checkout: Checkout) -> None:

@@ -85,7 +85,7 @@ class RaisedAlarms:
             return False
         alarm.deactivate_at = self._clock.now()
         self.history.append(alarm)
-        logger.info("alarm_deactivated name=%s it_was=%s", name, alarm.message)
+        logger.info("alarm_deactivated name=%s message=%s", name, alarm.message)
         self._tell("deactivate", alarm)
         return True
 

@@ -36,7 +36,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 def run(arguments: argparse.Namespace) -> int:
     """Print that the file is valid. Raises ConfigError, or ArgumentError unless one file is given."""
     if (arguments.file is None) == (arguments.config is None):
-        raise argparse.ArgumentError(None, "check requires one FILE (-: the input)")
+        raise argparse.ArgumentError(None, "check requires a FILE (or - for standard input)")
     file = arguments.file or arguments.config
     settings = load(file, arguments.set + arguments.more)
     wrong = configuration_check.faults(settings)

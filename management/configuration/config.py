@@ -371,7 +371,7 @@ def _check_overlap(document: ConfigDocument, bind: str, path: KeyPath, taken: It
     """Report that one of ``taken`` (place and bind) already has this address and port."""
     for place, other in taken:
         if binds_overlap(bind, other):
-            document.report(path, f"{place} is bound to {other} already")
+            document.report(path, f"{other} is already the address of {place}")
             return
 
 

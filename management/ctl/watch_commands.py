@@ -13,7 +13,8 @@ from ..operations.alarm_targets import TargetRecord
 from ..operations.alarms import AlarmRecord
 from ..operations.audit import AuditQuery, AuditRecord
 from ..operations.delivery_check import DeliveryExplained, DeliveryQuery
-from ..operations.refusal import UNKNOWN, Refusal
+from ..operations.explain import NOTHING_RECORDED
+from ..operations.refusal import NOT_ONLINE, UNKNOWN, Refusal
 from ..operations.top_lists import TopClientsQuery, TopGroupsQuery, TopTopicsQuery, TopTroublesQuery
 from ..operations.tracing import TraceRecord
 from .command import NOT_FOUND, OK, CommandCall, CommandResult, Commands, Failure, telling, told, word
@@ -22,6 +23,8 @@ commands = Commands()
 
 _NOT_IN_LINES: Final = frozenset({"counts", "text", "advice", "clientid_cut", "topic_cut"})
 """Members of top lists that only ``--json`` shows."""
+_OF_EVENT_LINES: Final = frozenset({"at", "text", "advice", "detail"})
+"""Members of an event that stand before or below its line."""
 _TRACE_SECONDS: Final = 900
 _MAX_SECONDS: Final = 31_536_000
 _KINDS: Final = {"client": "clientid", "clientid": "clientid", "topic": "topic", "ip_address": "ip_address"}
@@ -209,7 +212,8 @@ def _top_line(row: msgspec.Struct) -> str:
 
 @commands.add("explain client <ClientId>", "Show what happened to a client recently, and why")
 async def explain_client(call: CommandCall) -> CommandResult:
-    found, _ = await call.operations.explain.client(call["ClientId"])
+    with telling(lambda refusal: NOTHING_RECORDED if refusal.code == NOT_ONLINE else None):
+        found, _ = await call.operations.explain.client(call["ClientId"])
     return CommandResult(found, _explained_client)
 
 
@@ -239,8 +243,14 @@ def _explained_client(data: dict[str, Any]) -> Iterator[str]:
     else:
         yield f"Session({', '.join(f'{key}={told(value)}' for key, value in data['session'].items())})"
     for event in data["events"]:
-        facts = ", ".join(f"{key}={told(value)}" for key, value in event.items() if key != "at" and value)
-        yield f"{event['at']} Event({facts})"
+        facts = {key: value for key, value in event.items() if value and key not in _OF_EVENT_LINES}
+        if event["last_at"] == event["at"]:
+            del facts["last_at"]
+        yield f"{event['at']} Event({', '.join(f'{key}={told(value)}' for key, value in facts.items())})"
+        said = {event["reason"], event["text"]}
+        yield from (f"  {each}" for each in (event["text"], event["advice"]) if each)
+        if event["detail"] and event["detail"] not in said:
+            yield f"  detail: {told(event['detail'])}"
 
 
 def _explained_topic(data: dict[str, Any]) -> Iterator[str]:

@@ -558,7 +558,7 @@ def _login(
 
 
 _SILENT: Final[dict[str, str]] = {
-    "superuser": "it is none",
+    "superuser": "the client is not a superuser",
     "enable_acl": "the zone has access rules",
     "cache": "nothing is cached for this topic",
 }

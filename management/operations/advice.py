@@ -1,5 +1,5 @@
-"""Advice: what to do about the reason of a refusal, a drop or a lost connection. For the meaning of reasons see
-``reasons``."""
+"""Advice: what to do about the reason of a refusal, a drop or a lost connection. For the meaning of reasons, and for
+advice that depends on the setting, see ``reasons``."""
 
 from typing import Final
 
@@ -8,9 +8,9 @@ ADVICE: Final = {
     "keepalive_timeout": (
         "Give the client a longer Keep Alive, or increase keep_alive_multiplier if the network is slow."
     ),
-    "takeovered": "If this repeats, two devices share this client ID: give each its own.",
-    "discarded": "If this repeats, two devices share this client ID: give each its own.",
-    "server_unavailable": "The setting shows the cause. See also the dashboard's alarms.",
+    "takeovered": "Give each device its own client ID.",
+    "discarded": "Give each device its own client ID.",
+    "server_unavailable": "The setting shows what the node could not reach. See also the alarms on the dashboard.",
     "use_another_server": "The setting shows the cause: cluster.isolated, or an operator who is evacuating the node.",
     "idle_timeout": "The client does not speak MQTT, or it is very slow: for a slow client, increase idle_timeout.",
     "token_expired": "Have the client fetch a new token before the old one expires.",
@@ -26,6 +26,9 @@ ADVICE: Final = {
     "not_authorized": (
         "Check the topic's access on the dashboard's page Topics: the result shows which rule decides. "
         "Then change that rule."
+    ),
+    "client_refused.not_authorized": (
+        "Test the login on the dashboard's page Access: the result shows which source refuses it."
     ),
     "session_of_another": "Give the client its own client ID, or kick the existing session.",
     "banned": "Lift the ban on the dashboard's page Access.",
@@ -58,8 +61,3 @@ ADVICE: Final = {
     "memory": "Increase limits.memory, or limit queues with max_queued_bytes.",
 }
 """By reason, or by event and reason if the same word has two meanings."""
-
-
-def advice_of(event: str, reason: str) -> str:
-    """Return the advice for an event and reason, or an empty string."""
-    return ADVICE.get(f"{event}.{reason}") or ADVICE.get(reason, "")

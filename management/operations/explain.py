@@ -16,13 +16,16 @@ from taipan.broker.session.session import Session
 from taipan.broker.session.subscription import Subscription
 from taipan.broker.transport.connection import Connection
 
-from .advice import advice_of
 from .node_calls import NodeCalls, stopped
 from .owners import may_have
-from .reasons import text_of
+from .reasons import advice_of, text_of
 from .refusal import BAD_TOPIC, NOT_ONLINE, Refusal
 from .times import local_text
 
+NOTHING_RECORDED: Final = (
+    "no session and no recorded events. If the client never sent a CONNECT, for example because TLS failed, the log "
+    "has listener_limit with its address"
+)
 _RECEIVERS: Final = 1000
 _MEMBERS: Final = 100
 """Maximum number of members that are shown of one shared subscription."""
@@ -160,7 +163,7 @@ class Explain:
 
 
 def _unknown(client_id: str) -> Refusal:
-    return Refusal(NOT_ONLINE, f"no events are known of client {client_id}")
+    return Refusal(NOT_ONLINE, f"client {client_id}: {NOTHING_RECORDED}")
 
 
 def _event(event: ClientEvent, skew: float) -> dict[str, Any]:
@@ -169,7 +172,7 @@ def _event(event: ClientEvent, skew: float) -> dict[str, Any]:
         "reason": event.reason,
         "setting": event.setting,
         "text": text_of(event.event, event.reason, event.setting),
-        "advice": advice_of(event.event, event.reason),
+        "advice": advice_of(event.event, event.reason, event.setting),
         "topic": event.topic,
         "detail": event.detail,
         "count": event.count,
@@ -188,7 +191,7 @@ def _refused(refused: RefusedClient, node: str, skew: float) -> RefusedRecord:
         reason=refused.reason,
         setting=refused.setting,
         text=text_of("client_refused", refused.reason, refused.setting),
-        advice=advice_of("client_refused", refused.reason),
+        advice=advice_of("client_refused", refused.reason, refused.setting),
         detail=refused.detail,
         count=refused.count,
         at=local_text(refused.at + skew),

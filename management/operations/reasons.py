@@ -18,12 +18,13 @@ Kind = Literal["client", "message", "socket", "delivery", "node", "other"]
 
 class Reason(NamedTuple):
     """The explanation of a reason. ``settings``: the settings that may have decided, as in the log; ``<n>`` and
-    similar parts are placeholders."""
+    similar parts are placeholders. ``advice``: what to do; empty: what ``ADVICE`` has for the reason."""
 
     kind: Kind
     reason: str
     settings: tuple[str, ...]
     text: str
+    advice: str = ""
 
 
 def _of_sources(kind: Kind, reason: str) -> Iterator[Reason]:
@@ -101,12 +102,19 @@ REASONS: Final = (
         ("slow_reader_timeout",),
         "the client's socket was full, and the client read less than 1024 bytes in that time",
     ),
-    Reason("client", "quota_exceeded", ("queue_full",), "a 3.x publisher waited 60 seconds for space in a full queue"),
+    Reason(
+        "client",
+        "quota_exceeded",
+        ("queue_full",),
+        "a 3.x publisher waited 60 seconds for space in a full queue",
+        'Have the subscribers read faster, or set queue_full = "drop_oldest".',
+    ),
     Reason(
         "client",
         "quota_exceeded",
         ("cluster.servers",),
         "a 3.x publisher waited 60 seconds for a retained message to be stored, but NATS had no quorum",
+        "Restore the quorum of the NATS servers: see the alarm nats_no_quorum.",
     ),
     Reason(
         "client",
@@ -114,6 +122,7 @@ REASONS: Final = (
         (),
         "more than 4096 topic filters in one packet, or more user properties or topic aliases than the node "
         "keeps for a client; detail says which",
+        "Have the client send less in one packet.",
     ),
     Reason(
         "client",
@@ -126,6 +135,7 @@ REASONS: Final = (
         "bad_username_or_password",
         (),
         "the user's stored hash uses bcrypt, which is not installed; detail gives the command that installs it",
+        "Install the package that the detail names.",
     ),
     *_of_sources("client", "bad_username_or_password"),
     Reason(
@@ -136,24 +146,35 @@ REASONS: Final = (
         "bad_username_or_password",
         ("allow_anonymous",),
         "the client gave a username, but no users exist and anonymous clients are refused",
+        "Create the user, or set allow_anonymous = true in the listener's zone.",
     ),
     Reason(
-        "client", "not_authorized", ("allow_anonymous",), "the client gave no username, and the listener requires one"
+        "client",
+        "not_authorized",
+        ("allow_anonymous",),
+        "the client gave no username, and the listener requires one",
+        "Give the client a username and a password, or set allow_anonymous = true in the listener's zone.",
     ),
     Reason(
-        "client", "not_authorized", ("access.users",), "the client could not prove that it knows the password (SCRAM)"
+        "client",
+        "not_authorized",
+        ("access.users",),
+        "the client could not prove that it knows the password (SCRAM)",
+        "Check the password in the client's configuration.",
     ),
     Reason(
         "client",
         "not_authorized",
         ("mountpoint",),
         "the client gave no username, or one that cannot be part of the mount point",
+        "Give the client another username, or change mountpoint.",
     ),
     Reason(
         "client",
         "not_authorized",
         ("access.rules.<n>", "access.no_match"),
         "the client did something that this rule denies or that no rule allows, and acl_deny_action is disconnect",
+        ADVICE["not_authorized"],
     ),
     *_of_sources("client", "not_authorized"),
     Reason(
@@ -232,6 +253,7 @@ REASONS: Final = (
         "topic_name_invalid",
         ("rewrite.rules",),
         "a rule of topic rewrite rewrites the Will's topic to an invalid topic, or it is too long",
+        "Correct the rewrite rule, or use another topic.",
     ),
     Reason("client", "internal_error", (), "a bug in the node: the log shows it with exception=; please report it"),
     Reason("client", "malformed_packet", (), "the client violates the MQTT standard; detail says how"),
@@ -241,36 +263,42 @@ REASONS: Final = (
         "malformed_packet",
         ("strict_strings",),
         "a string contains a control character or a Unicode non-character",
+        "Correct the string in the client, or set strict_strings = false.",
     ),
     Reason(
         "client",
         "protocol_error",
         ("strict_strings",),
         "a string contains a control character or a Unicode non-character",
+        "Correct the string in the client, or set strict_strings = false.",
     ),
     Reason(
         "client",
         "malformed_packet",
         ("type",),
         "the client speaks TLS, HTTP or WebSocket, which is not this listener's type; detail says which",
+        "Connect the client to a listener of its protocol: the detail names the protocol.",
     ),
     Reason(
         "client",
         "protocol_error",
         ("type",),
         "the client speaks TLS, HTTP or WebSocket, which is not this listener's type; detail says which",
+        "Connect the client to a listener of its protocol: the detail names the protocol.",
     ),
     Reason(
         "client",
         "malformed_packet",
         ("proxy_protocol",),
         "a load balancer sends a PROXY header to a listener that does not expect one",
+        "Set proxy_protocol = true in the listener, or have the load balancer send no PROXY header.",
     ),
     Reason(
         "client",
         "protocol_error",
         ("proxy_protocol",),
         "a load balancer sends a PROXY header to a listener that does not expect one",
+        "Set proxy_protocol = true in the listener, or have the load balancer send no PROXY header.",
     ),
     Reason(
         "message",
@@ -291,12 +319,14 @@ REASONS: Final = (
         "not_authorized",
         (),
         "the topic is reserved for the server ($SYS/...), or an extension's hook denied it",
+        "Use another topic: the server alone publishes below $SYS.",
     ),
     Reason(
         "message",
         "not_authorized",
         ("auto_subscribe.topics",),
         "the filter contains %u, and the client has no authenticated username",
+        "Give the client a username and a password.",
     ),
     Reason("message", "topic_name_invalid", ("max_topic_levels",), "the topic or filter has too many levels"),
     Reason("message", "topic_filter_invalid", ("max_topic_levels",), "the topic or filter has too many levels"),
@@ -305,24 +335,28 @@ REASONS: Final = (
         "topic_name_invalid",
         ("mountpoint",),
         "the topic or filter is too long once the mount point is prepended",
+        "Use a shorter topic, or a shorter mountpoint.",
     ),
     Reason(
         "message",
         "topic_filter_invalid",
         ("mountpoint",),
         "the topic or filter is too long once the mount point is prepended",
+        "Use a shorter topic filter, or a shorter mountpoint.",
     ),
     Reason(
         "message",
         "topic_name_invalid",
         ("rewrite.rules",),
         "a rule of topic rewrite rewrites it to an invalid topic or filter, or it is too long to be rewritten",
+        "Correct the rewrite rule, or use another topic.",
     ),
     Reason(
         "message",
         "topic_filter_invalid",
         ("rewrite.rules",),
         "a rule of topic rewrite rewrites it to an invalid topic or filter, or it is too long to be rewritten",
+        "Correct the rewrite rule, or use another topic filter.",
     ),
     Reason(
         "message",
@@ -335,12 +369,14 @@ REASONS: Final = (
         "topic_filter_invalid",
         ("auto_subscribe.topics",),
         "the client ID or username in the filter contains + # or /, or begins with $",
+        "Change the client ID or the username, or the filter in auto_subscribe.topics.",
     ),
     Reason(
         "message",
         "topic_filter_invalid",
         ("exclusive_subscription",),
         "exclusive subscriptions are off in the client's zone",
+        "Set exclusive_subscription = true in the zone, or subscribe without $exclusive.",
     ),
     Reason(
         "message",
@@ -371,6 +407,7 @@ REASONS: Final = (
         "quota_exceeded",
         ("queue_full",),
         'a subscriber\'s queue is full, and its zone has queue_full = "refuse"',
+        'Have the subscribers read faster, or set queue_full = "drop_oldest".',
     ),
     Reason(
         "message",
@@ -384,12 +421,14 @@ REASONS: Final = (
         ("cluster.servers",),
         "NATS has no quorum: QoS 1 and 2 messages cannot be retained, and exclusive subscriptions cannot be granted at "
         "present",
+        "Restore the quorum of the NATS servers: see the alarm nats_no_quorum.",
     ),
     Reason(
         "message",
         "quota_exceeded",
         ("exclusive_subscription",),
         "another client has this exclusive subscription",
+        "Wait until the other client unsubscribes. The dashboard's page Topics names that client.",
     ),
     Reason(
         "message",
@@ -945,11 +984,27 @@ def explained_reasons(query: ReasonsQuery) -> list[ReasonRecord]:
 
 def text_of(event: str, reason: str, setting: str) -> str:
     """Return why an event of the log happened, in a sentence; empty if the reason is unknown."""
+    found = _found(event, reason, setting)
+    return "" if found is None else found.text
+
+
+def advice_of(event: str, reason: str, setting: str) -> str:
+    """Return what to do about an event of the log, or an empty string."""
+    found = _found(event, reason, setting)
+    return _advice(event, reason) if found is None else found.advice or _advice(event, reason)
+
+
+def _found(event: str, reason: str, setting: str) -> Reason | None:
+    """Return the explanation that fits the setting best, if the reason is known."""
     kind = _EVENTS.get(event)
     of_reason = [each for each in _reasons() if each.reason == reason and (kind is None or each.kind == kind)]
     decided = [each for each in of_reason if any(_fits(pattern, setting) for pattern in each.settings)]
     plain = [each for each in of_reason if not each.settings]
-    return next((each.text for each in (*decided, *plain, *of_reason)), "")
+    return next(iter((*decided, *plain, *of_reason)), None)
+
+
+def _advice(event: str, reason: str) -> str:
+    return ADVICE.get(f"{event}.{reason}") or ADVICE.get(reason, "")
 
 
 def _fits(pattern: str, setting: str) -> bool:
@@ -958,8 +1013,15 @@ def _fits(pattern: str, setting: str) -> bool:
 
 
 def _record(reason: Reason) -> ReasonRecord:
-    settings, counters = list(reason.settings), list(_counters(reason))
-    return ReasonRecord(reason.kind, reason.reason, settings, reason.text, ADVICE.get(reason.reason, ""), counters)
+    event = next((name for name, kind in _EVENTS.items() if kind == reason.kind), "")
+    return ReasonRecord(
+        kind=reason.kind,
+        reason=reason.reason,
+        settings=list(reason.settings),
+        text=reason.text,
+        advice=reason.advice or _advice(event, reason.reason),
+        counters=list(_counters(reason)),
+    )
 
 
 def _counters(reason: Reason) -> Iterator[str]:

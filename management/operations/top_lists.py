@@ -11,9 +11,8 @@ from taipan.broker.observability.top.recent_troubles import MAX_NAME
 from taipan.broker.observability.top.topic_sample import MAX_TOPIC
 from taipan.broker.server import Server
 
-from .advice import advice_of
 from .node_calls import NodeCalls
-from .reasons import text_of
+from .reasons import advice_of, text_of
 from .shared_groups import written_filter
 from .times import local_text
 
@@ -211,7 +210,7 @@ class TopLists:
                 TroubleRecord(
                     clientid=client_id, clientid_cut=len(client_id) == MAX_NAME, event=event, reason=reason,
                     counter=counter, setting=setting, text=text_of(event, reason, setting),
-                    advice=advice_of(event, reason), count=row.total, counts=row.counts, topic=str(topic),
+                    advice=advice_of(event, reason, setting), count=row.total, counts=row.counts, topic=str(topic),
                     peerhost=str(host), last_at=local_text(float(str(at)) + self._server.clock.skew),
                     node=self._calls.name,
                 )

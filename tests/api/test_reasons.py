@@ -9,8 +9,8 @@ from taipan.broker.access.registry import installed_sources
 from taipan.broker.mqtt import reason_codes
 from taipan.broker.session import protocols
 from taipan.management.history.figures import DROPS
-from taipan.management.operations.advice import ADVICE, advice_of
-from taipan.management.operations.reasons import REASONS, text_of
+from taipan.management.operations.advice import ADVICE
+from taipan.management.operations.reasons import REASONS, advice_of, text_of
 from tests.support.api import assert_refused, managed_node
 
 PAGE = (Path(__file__).parents[2] / "docs" / "log.md").read_text("utf-8")
@@ -54,8 +54,28 @@ def test_the_page_of_the_log_has_the_same() -> None:
 def test_advice_is_about_reasons_that_there_are() -> None:
     known = {each.reason for each in REASONS}
     assert {key.rpartition(".")[2] for key in ADVICE} <= known
-    assert "longer" in advice_of("session_ended", "expired") and advice_of("delivery_dropped", "expired") == ""
-    assert "Access" in advice_of("client_refused", "banned")
+    assert (
+        "longer" in advice_of("session_ended", "expired", "-") and advice_of("delivery_dropped", "expired", "-") == ""
+    )
+    assert "Access" in advice_of("client_refused", "banned", "/banned/clientid/c")
+
+
+@pytest.mark.parametrize(
+    "event, reason, setting, about",
+    [
+        ("client_refused", "not_authorized", "allow_anonymous", "a username and a password"),
+        ("client_refused", "not_authorized", "access.http.auth_url", "Test the login"),
+        ("client_disconnected", "not_authorized", "access.rules.3", "Check the topic's access"),
+        ("publish_refused", "not_authorized", "access.no_match", "Check the topic's access"),
+        ("subscribe_refused", "quota_exceeded", "exclusive_subscription", "until the other client unsubscribes"),
+        ("subscribe_refused", "quota_exceeded", "max_subscriptions", "Increase the setting"),
+        ("subscribe_refused", "topic_filter_invalid", "exclusive_subscription", "exclusive_subscription = true"),
+        ("client_refused", "malformed_packet", "type", "listener of its protocol"),
+        ("client_refused", "malformed_packet", "-", "Fix the client"),
+    ],
+)
+def test_advice_fits_the_setting_that_decided(event: str, reason: str, setting: str, about: str) -> None:
+    assert about in advice_of(event, reason, setting)
 
 
 def test_every_reason_of_a_dropped_delivery_is_explained() -> None:

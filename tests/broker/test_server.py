@@ -234,7 +234,9 @@ def test_reload_refuses_what_needs_a_restart(change: dict[str, Any]) -> None:
     keys = {
         name: msgspec.convert(value, kinds.get(name, type(getattr(before, name)))) for name, value in change.items()
     }
-    with pytest.raises(ValueError):
+    (name,) = change
+    named = "listeners new" if name == "listeners" else rf"\[{name}\]"
+    with pytest.raises(ValueError, match=rf"^{named}: restart the node to "):
         node.server.reload(msgspec.structs.replace(before, **keys))
     assert node.server.settings is before
 

@@ -220,7 +220,7 @@ async def test_used_twice_or_at_the_wrong_time() -> None:
         for filter in ("", "a/#/b", 3):
             with pytest.raises(ValueError, match=r"subscribe: .* is not a Topic Filter"):
                 node.subscribe(filter)  # type: ignore[arg-type]
-        with pytest.raises(ValueError, match="max_queued: expected a number from 1, got 0"):
+        with pytest.raises(ValueError, match="max_queued: expected a number of at least 1, got 0"):
             node.subscribe("a", max_queued=0)
     for use in (lambda: node.subscribe("a"), lambda: node.url):
         with pytest.raises(NodeError, match="the node has stopped"):

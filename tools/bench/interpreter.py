@@ -87,8 +87,8 @@ def main() -> int:
     other = node_python()
     if built(sys.executable) == PLAIN and other != sys.executable:
         print(
-            f"This Python was {PLAIN}: Taipan runs quicker on {other}, which measurements take "
-            f"(make setup PYTHON={other})",
+            f"This Python was {PLAIN}, so Taipan runs slower than on {other}. Measurements use {other}. "
+            f"To use it for everything: make setup PYTHON={other}",
             file=sys.stderr,
         )
     return 0

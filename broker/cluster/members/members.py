@@ -539,7 +539,7 @@ class Members:
         del self._by_key[peer.key]
         self._context.alarms.deactivate(f"node_down/{peer.name}")
         before, peer.status = peer.status, STOPPED
-        logger.info("cluster_node_removed node=%s it_was=%s", peer.name, before)
+        logger.info("cluster_node_removed node=%s previous=%s", peer.name, before)
         for call in self.on_removed:
             call(peer)
         self._judge()
@@ -547,7 +547,7 @@ class Members:
     def _tell(self, peer: Peer, before: str) -> None:
         unheard = peer.may_run and not peer.running
         logger.info(
-            "cluster_node node=%s status=%s it_was=%s incarnation=%s detail=%s",
+            "cluster_node node=%s status=%s previous=%s incarnation=%s detail=%s",
             peer.name,
             peer.status,
             before or "-",
@@ -635,7 +635,7 @@ class Members:
         if status == STOPPED:
             peer.lost_at = self._loop.time()
             details = {"node": peer.name, "setting": "cluster.stopped_after"}
-            alarms.activate(f"node_down/{peer.name}", f"node {peer.name} is no longer heard", details)
+            alarms.activate(f"node_down/{peer.name}", f"node {peer.name} is stopped or cannot be reached", details)
         elif status == RUNNING:
             alarms.deactivate(f"node_down/{peer.name}")
             self._agree()

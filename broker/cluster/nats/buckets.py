@@ -241,7 +241,9 @@ class NatsBuckets:
             replicas.add(stream.config.num_replicas)
             self._note_life(bucket, stream)
         if made or min(replicas) < wanted:
-            logger.info("nats_buckets made=%s replicas=%s servers=%s", ",".join(made) or "none", min(replicas), servers)
+            logger.info(
+                "nats_buckets created=%s replicas=%s servers=%s", ",".join(made) or "none", min(replicas), servers
+            )
 
     async def _stream(self, connection: NatsConnection, bucket: str) -> StreamInfo | None:
         stream = decode_stream(await ask(connection, f"STREAM.INFO.{self.stream(bucket)}", None))

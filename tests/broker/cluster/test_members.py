@@ -678,7 +678,7 @@ async def test_the_log_says_of_a_node_that_it_was_not_heard_yet(caplog: pytest.L
         lines = [each.getMessage() for each in caplog.records if "cluster_node node=b@h" in each.getMessage()]
         found = [re.sub(r"incarnation=\d+ ", "", line.removeprefix("cluster_node node=b@h ")) for line in lines]
         assert found == [
-            "status=Stopped it_was=- detail=not_heard_yet",
-            "status=Running it_was=Stopped detail=-",
-            "status=Stopped it_was=Running detail=-",
+            "status=Stopped previous=- detail=not_heard_yet",
+            "status=Running previous=Stopped detail=-",
+            "status=Stopped previous=Running detail=-",
         ]

@@ -49,7 +49,7 @@ def test_an_alarm_is_told_when_it_begins_and_when_it_ends(caplog: pytest.LogCapt
     assert begun.properties == {CONTENT_TYPE: "application/json"}
     assert [each.getMessage() for each in caplog.records] == [
         "alarm_activated name=store_trouble message=no space",
-        "alarm_deactivated name=store_trouble it_was=no space",
+        "alarm_deactivated name=store_trouble message=no space",
     ]
 
 

@@ -29,8 +29,8 @@ BOTH = ("--config a.toml", "--set node.name=a@b")
           for each in BOTH],
         ("hash-password", BOTH[0], "--config is for running a node, not for hash-password"),
         ("check a.toml", "--workers 2", "--workers is for running a node, not for check"),
-        ("check a.toml", BOTH[0], "check requires one FILE (-: the input)"),
-        ("check", "", "check requires one FILE (-: the input)"),
+        ("check a.toml", BOTH[0], "check requires a FILE (or - for standard input)"),
+        ("check", "", "check requires a FILE (or - for standard input)"),
     ],
 )  # fmt: skip
 def test_options_of_a_node_are_refused(

@@ -185,7 +185,7 @@ def test_a_new_listener_by_index() -> None:
         (LISTENER + LISTENER, "t.toml:6: listeners.1.name: listeners.0 already has this name and this type"),
         (
             LISTENER + LISTENER.replace('"a"', '"b"'),
-            "t.toml:8: listeners.1.bind: listeners.0 is bound to 127.0.0.1:1 already",
+            "t.toml:8: listeners.1.bind: 127.0.0.1:1 is already the address of listeners.0",
         ),
         (LISTENER.replace('"a"', '"a b"'), "t.toml:2: listeners.0.name: expected 1 to 64 letters"),
         (
@@ -210,7 +210,10 @@ def test_a_new_listener_by_index() -> None:
             UNIX + "[listeners.tls]\ncertfile = 'c'\nkeyfile = 'k'",
             't.toml:5: listeners.0.tls: a "unix" listener has no',
         ),
-        (UNIX + UNIX.replace('"a"', '"b"'), "t.toml:8: listeners.1.bind: listeners.0 is bound to /run/a.sock already"),
+        (
+            UNIX + UNIX.replace('"a"', '"b"'),
+            "t.toml:8: listeners.1.bind: /run/a.sock is already the address of listeners.0",
+        ),
         (LISTENER.replace("127.0.0.1:1", "1883"), "t.toml:4: listeners.0.bind: expected host:port"),
         (LISTENER.replace("tcp", "wss"), 't.toml:1: listeners.0: "wss" needs tls with certfile and keyfile'),
         (LISTENER + 'path = "/x"', "t.toml:5: listeners.0.path: only ws and wss listeners accept this key"),
@@ -473,10 +476,10 @@ def test_binds_that_overlap(one: str, other: str, same: bool) -> None:
 
 
 def test_overlapping_binds_are_refused(tmp_path: Path) -> None:
-    said = "listeners.1.bind: listeners.0 is bound to 127.0.0.1:1 already"
+    said = "listeners.1.bind: 127.0.0.1:1 is already the address of listeners.0"
     text = LISTENER + LISTENER.replace('"a"', '"b"').replace("127.0.0.1", "0.0.0.0")
     assert refusal(tmp_path, text) == f"t.toml:8: {said}"
-    said = "t.toml:6: management.bind: listeners.0 is bound to 127.0.0.1:1 already"
+    said = "t.toml:6: management.bind: 127.0.0.1:1 is already the address of listeners.0"
     assert refusal(tmp_path, LISTENER + '[management]\nbind = "localhost:1"') == said
     read(tmp_path, LISTENER + '[management]\nbind = "localhost:1"\nenabled = false')
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from taipan.broker.access.password_hash import ScryptHash
 from tests.support.api import managed_node
 from tests.support.ctl import ctl, ctl_json, done, refused
 
@@ -72,6 +73,20 @@ async def test_trace(kind: str, name: str) -> None:
         assert await refused(node, "trace", "stop", kind, value) == f"trace {kind} {value}: no such trace runs"
 
 
+async def test_explain_says_why_and_what_to_do_below_each_event() -> None:
+    users = [{"username": "u", "password_hash": str(ScryptHash.create(b"right", n=16))}]
+    async with managed_node(access={"users": users}, zone={"allow_anonymous": False}) as node:
+        await node.peer(4).connect("c", expect=5)
+        lines = await done(node, "explain", "client", "c")
+        assert lines[:2] == ["Client(c, connected=false)", "no session"]
+        assert lines[2].endswith(
+            " Event(event=client_refused, reason=not_authorized, setting=allow_anonymous, count=1)"
+        )
+        assert lines[3] == "  the client gave no username, and the listener requires one"
+        assert lines[4].startswith("  Give the client a username and a password")
+        assert lines[5:] == ["  detail: anonymous_not_allowed"]
+
+
 async def test_explain() -> None:
     async with managed_node() as node:
         peer = await node.client("c", 4)
@@ -86,5 +101,6 @@ async def test_explain() -> None:
         lines = await done(node, "explain", "client", "c")
         assert lines[0] == "Client(c, connected=true)" and lines[1].startswith("Session(created_at=")
         assert (await ctl_json(node, "explain", "client", "c"))["clientid"] == "c"
-        assert (await ctl(node, "explain", "client", "nobody")).status == 1
+        unknown = await refused(node, "explain", "client", "nobody")
+        assert unknown.startswith("client nobody: no session and no recorded events.") and "listener_limit" in unknown
         assert (await ctl(node, "explain", "topic", "t/#")).status == 1
