@@ -366,6 +366,70 @@ async def test_what_others_have_taken_the_place_of_is_not_remembered_until_it_wo
         assert all(0 < len(part(node)._expiring) <= 22 for node in cluster.nodes.values())
 
 
+async def burst(node: Node, count: int, topics: int, name: str = "t", letter: bytes = b"x") -> None:
+    """Retain messages without waiting for PUBACKs, then wait for all of them."""
+    client = await node.client(f"burst-{name}-{letter.decode()}")
+    for number in range(count):
+        topic, payload = f"{name}/{number % topics}", letter + b"%d" % number
+        await client.send(Publish(topic, payload, 1, True, packet_id=number + 1))
+    for number in range(count):
+        await client.expect(Ack, type=PUBACK, packet_id=number + 1)
+
+
+async def test_many_retained_messages_cost_few_round_trips() -> None:
+    async with cluster_nodes(2, zone={"receive_maximum": 2000}) as cluster:
+        operations: list[str] = []
+        cluster.clients[0].on_operation = operations.append
+        await burst(cluster[0], 1000, 1000)
+        wanted = {f"t/{number}": b"x%d" % number for number in range(1000)}
+        await until(lambda: payloads(cluster[1]) == wanted and not part(cluster[0]).pending)
+        writes = [each for each in operations if each == f"write {BUCKET}"]
+        assert len(writes) < 500, f"{len(writes)} writes of 1000 messages"
+
+
+@pytest.mark.parametrize("fault", ["lose_request", "lose_answer"])
+async def test_a_batch_of_which_nats_loses_some_is_whole_and_in_order_in_the_end(fault: str) -> None:
+    async with cluster_nodes(2, zone={"receive_maximum": 2000}) as cluster:
+        for node in cluster.nodes.values():
+            part(node)
+        setattr(cluster.hub, fault, 0.3)
+        await burst(cluster[0], 200, 20)
+        await burst(cluster[0], 200, 20, letter=b"y")
+        setattr(cluster.hub, fault, 0.0)
+        await until(lambda: not part(cluster[0]).pending)
+        await until_same(cluster, **{f"t/{number}": b"y%d" % (180 + number) for number in range(20)})
+
+
+async def test_two_nodes_that_write_batches_for_the_same_topics_agree() -> None:
+    async with cluster_nodes(2, zone={"receive_maximum": 2000}) as cluster:
+        cluster.hub.delay = (0.0, 0.02)
+        await asyncio.gather(
+            *(burst(cluster[number], 300, 30, letter=letter) for number, letter in ((0, b"x"), (1, b"y")))
+        )
+        await until(lambda: not any(part(node).pending for node in cluster.nodes.values()))
+        await until(lambda: payloads(cluster[0]) == payloads(cluster[1]))
+        last = cluster.hub.buckets[BUCKET].last
+        for topic, payload in payloads(cluster[0]).items():
+            value = last[thing_key(topic)].value
+            assert value is not None and payload in value
+
+
+async def test_a_large_message_in_a_batch_is_refused_alone_and_the_others_are_written() -> None:
+    async with cluster_nodes(2, zone={"receive_maximum": 2000}) as cluster:
+        await burst(cluster[0], 10, 10)
+        await until(lambda: not part(cluster[0]).pending)
+        cluster.clients[0].max_payload = 2000
+        store = cluster[0].server.broker
+        store.retaining.take(Message("too large", b"x" * 3000, 1, True))
+        assert store.retaining.changes is not None
+        store.retaining.changes.changed("too large")
+        await burst(cluster[0], 10, 10, letter=b"y")
+        await until(lambda: not part(cluster[0]).pending)
+        wanted = {f"t/{number}": b"y%d" % number for number in range(10)}
+        await until(lambda: payloads(cluster[1]) == wanted)
+        assert cluster[0].server.broker.metrics.refusals.snapshot()["cluster_retained_too_large"] == 1
+
+
 async def test_what_another_node_deletes_as_expired_takes_nothing_from_what_is_retained_after_it() -> None:
     async with cluster_nodes(2) as cluster:
         await retain(cluster[0], "t", b"first", properties={MESSAGE_EXPIRY_INTERVAL: 100})

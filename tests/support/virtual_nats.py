@@ -15,7 +15,7 @@ import asyncio
 import contextvars
 import heapq
 import itertools
-from collections.abc import Awaitable, Callable, Set
+from collections.abc import Awaitable, Callable, Sequence, Set
 from functools import partial
 from random import Random
 from typing import Final, NamedTuple
@@ -25,6 +25,7 @@ from taipan.broker.cluster.nats.interface import (
     NEVER_THERE,
     REPLICAS,
     BucketEntry,
+    BucketWrite,
     NatsRefused,
     NoAnswer,
     NoResponders,
@@ -623,6 +624,20 @@ class VirtualNatsClient:
         made = await self._ask(lambda: self.hub.write(bucket, key, value, revision, nonce, about), timeout, Unknown)
         assert isinstance(made, int)
         return made
+
+    async def write_many(self, bucket: str, writes: Sequence[BucketWrite]) -> list[int | None]:
+        self.on_operation(f"write {bucket}")
+        if not self.connected:
+            raise Unavailable("not connected")
+        loop = asyncio.get_running_loop()
+        answers: list[asyncio.Future[object]] = []
+        for each in writes:
+            answers.append(loop.create_future())
+            nonce = f"many {next(self.hub._numbers)}"
+            self.hub.ask(self, partial(self.hub.write, bucket, each.key, each.value, each.revision, nonce), answers[-1])
+        await asyncio.wait(answers, timeout=ATTEMPT)
+        results = [each.result() if each.done() else None for each in answers]
+        return [each if isinstance(each, int) else None for each in results]
 
     async def read(self, bucket: str, key: str) -> BucketEntry | None:
         self.on_operation(f"read {bucket}")

@@ -12,6 +12,8 @@ the system likes; figures of work are processor time, which holds up better than
 - C5: CONNECT to CONNACK for a session with 1,000 queued messages on another node.
 - C6: clients of a node that is killed, until all are back on the others; (d) with sessions that stay, and three NATS
   servers, of which the one is killed too that leads the bucket of sessions.
+- C8: retained messages of QoS 1 on 1,000 topics, until two or five nodes have them: processor time of all nodes a
+  message, against that of a single node without ``[cluster]``.
 - C7: two nodes on one port (``reuse_port``) against one: S6b by processor time in the same way, and by rate.
 """
 
@@ -335,6 +337,67 @@ def _publish(port: int, topic: str, count: int) -> None:
             exactly(client, 4 * min(100, count + 1 - first))
 
 
+def retained(count: int, rounds: int, duration: str) -> list[str]:
+    messages = int(float(duration) * 6000)
+    topics = int(os.environ.get("TOPICS", "0")) or messages
+    single, all_nodes, server = [], [], []
+    for _ in range(rounds):
+        for nodes_here, level in ((1, "disk"), (count, "disk")):
+            with nodes(nodes_here, level, clustered=nodes_here > 1) as running:
+                _retain(running.port[0], 1000, 1)  # everything has been used once
+                _until_idle(running)
+                before = [processor_time(pid) for pid in (*running.pid, running.nats)]
+                _retain(running.port[0], messages, topics)
+                _until_idle(running)
+                spent = [
+                    (processor_time(pid) - was) / messages * 1e6
+                    for pid, was in zip((*running.pid, running.nats), before, strict=True)
+                ]
+            if nodes_here == 1:
+                single.append(sum(spent[:-1]))
+            else:
+                all_nodes.append(sum(spent[:-1]))
+                server.append(spent[-1])
+    ratio = statistics.median(all_nodes) / statistics.median(single)
+    return [
+        _row(
+            "C8" if count == 2 else f"C8 ({count})",
+            f"retained messages of QoS 1: processor time of all {count} nodes",
+            f"{_span(all_nodes)} µs",
+            f"{_span(single)} µs a single node",
+            f"{ratio:.2f} times",
+            "3 times" if count == 2 else "5 times",
+        ),
+        _row("", "of the NATS server", f"{_span(server)} µs", "", "", ""),
+    ]
+
+
+def _retain(port: int, count: int, topics: int) -> None:
+    """Retain messages of QoS 1, and wait for all PUBACKs; at most 500 are under way."""
+    with connected(port, "retains") as client:
+        acknowledged = sent = 0
+        while acknowledged < count:
+            body = b""
+            for number in range(sent, min(acknowledged + 500, count)):
+                topic = f"retained/messages/{number % topics}".encode()
+                packet_id = number % 60_000 + 1
+                content = len(topic).to_bytes(2, "big") + topic + packet_id.to_bytes(2, "big") + b"x" * 64
+                body += b"\x33" + bytes((len(content),)) + content
+            sent = max(sent, min(acknowledged + 500, count))
+            client.sendall(body)
+            exactly(client, 4 * min(100, sent - acknowledged))
+            acknowledged += min(100, sent - acknowledged)
+
+
+def _until_idle(running: Nodes) -> None:
+    """Wait until the nodes have nothing to do but their heartbeats."""
+    pids = (*running.pid, running.nats)
+    last = -1.0
+    while (now := sum(processor_time(pid) for pid in pids)) - last > 0.02 * len(pids):
+        last = now
+        time.sleep(0.5)
+
+
 def _take(client: socket.socket, count: int) -> None:
     """Receive this number of QoS 1 messages, and acknowledge them."""
     data = b""
@@ -518,6 +581,8 @@ PARTS: dict[str, Callable[[int, str], list[str]]] = {
     "C6": reconnects,
     "C6d": reconnects_without_leader,
     "C7": one_port,
+    "C8": lambda rounds, duration: retained(2, rounds, duration),
+    "C8m": lambda rounds, duration: retained(5, rounds, duration),
 }
 
 

@@ -1,10 +1,10 @@
 """MemberNats: NATS for the parts of the cluster. A node that is not a member behaves as if it had no connection: it
 asks no node, and changes nothing in the buckets. Its watches continue."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from ..nats.interface import BucketEntry, Nats, Unavailable, Watch
+from ..nats.interface import ATTEMPT, BucketEntry, BucketWrite, Nats, Unavailable, Watch
 
 _LEAST: Final = 0.05
 """Minimum seconds for a write, however long it waited for permission."""
@@ -74,6 +74,11 @@ class MemberNats:
         left = await self.certain(timeout)
         self.check()
         return await self.raw.write(bucket, key, value, revision, nonce, max(left, _LEAST), about)
+
+    async def write_many(self, bucket: str, writes: Sequence[BucketWrite]) -> list[int | None]:
+        await self.certain(ATTEMPT)
+        self.check()
+        return await self.raw.write_many(bucket, writes)
 
     async def read(self, bucket: str, key: str) -> BucketEntry | None:
         self.check()

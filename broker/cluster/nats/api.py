@@ -9,10 +9,8 @@ import msgspec
 from ...config import ClusterSettings
 from ..wire import UNREADABLE
 from .connection import ConnectionLost, NatsConnection, credential_of
-from .interface import BucketEntry, NatsRefused, NoAnswer, NoResponders, Unavailable
+from .interface import ATTEMPT, BucketEntry, NatsRefused, NoAnswer, NoResponders, Unavailable
 
-ATTEMPT: Final = 1.0
-"""Seconds after which a write, or any other request to the buckets, is repeated."""
 PAUSE: Final = 0.2
 """Seconds between attempts if there is no leader."""
 ELECTION: Final = 5.0

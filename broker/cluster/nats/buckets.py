@@ -5,14 +5,13 @@ They are used through messages of JetStream's API, so that each answer shows wit
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final
 
 from ...config import ClusterSettings
 from .api import (
-    ATTEMPT,
     NAME_IN_USE,
     NO_MESSAGE,
     NO_STREAM,
@@ -37,10 +36,12 @@ from .api import (
 )
 from .connection import ConnectionLost, NatsConnection
 from .interface import (
+    ATTEMPT,
     BUCKETS,
     NEVER_THERE,
     REPLICAS,
     BucketEntry,
+    BucketWrite,
     NoAnswer,
     NoResponders,
     TooLarge,
@@ -384,6 +385,22 @@ class NatsBuckets:
         if unanswered:
             raise Unknown(f"no answer in {timeout:g} s")
         raise Unavailable(reason)
+
+    async def write_many(self, bucket: str, writes: Sequence[BucketWrite]) -> list[int | None]:
+        connection = self._connection
+        if connection is None:
+            raise Unavailable("not connected")
+        frames = [(each.key, 0 if each.revision == NEVER_THERE else each.revision, each.value) for each in writes]
+        answers = await connection.request_many(self.subject(bucket, ""), frames, ATTEMPT)
+        revisions: list[int | None] = []
+        for answer in answers:
+            try:
+                ack = None if answer is None else decode_ack(answer)
+            except NoAnswer:
+                ack = None
+            revisions.append(None if ack is None or ack.error is not None else ack.seq)
+        self.quorum = self.quorum or any(revisions)
+        return revisions
 
     async def read(self, bucket: str, key: str) -> BucketEntry | None:
         connection = self._connection

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import ssl
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 from urllib.parse import urlsplit
@@ -22,7 +22,7 @@ from .connection import (
     check_credentials,
     tls_context,
 )
-from .interface import BucketEntry, NatsRefused, NoAnswer, Unavailable
+from .interface import BucketEntry, BucketWrite, NatsRefused, NoAnswer, Unavailable
 from .watch import NatsWatch
 
 logger = logging.getLogger(__name__)
@@ -314,6 +314,9 @@ class NatsClient:
         about: bytes = b"",
     ) -> int:
         return await self._buckets.write(bucket, key, value, revision, nonce, timeout, about)
+
+    async def write_many(self, bucket: str, writes: Sequence[BucketWrite]) -> list[int | None]:
+        return await self._buckets.write_many(bucket, writes)
 
     async def read(self, bucket: str, key: str) -> BucketEntry | None:
         return await self._buckets.read(bucket, key)

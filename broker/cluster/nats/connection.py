@@ -13,7 +13,7 @@ import secrets
 import socket
 import ssl
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, cast
 from urllib.parse import urlsplit
@@ -26,7 +26,7 @@ from ...loop.regular_file import MAX_CREDENTIALS, read_regular
 from ..wire import UNREADABLE
 from .interface import NatsRefused, NoAnswer, NoResponders, Unavailable
 from .protocol import Msg as Msg  # of every handler
-from .protocol import NatsProtocol, header_lines, published
+from .protocol import Answers, NatsProtocol, compared, header_lines, published
 
 logger = logging.getLogger(__name__)
 
@@ -221,6 +221,7 @@ class NatsConnection:
         self._pings: deque[asyncio.Future[None] | None] = deque()
         self._pinging: asyncio.TimerHandle | None = None
         self._requests: dict[str, asyncio.Future[Msg]] = {}
+        self._batches: list[Answers] = []
         self._next = 0
         self._inbox = self.inbox()
         self._outbox: list[bytes] = []
@@ -363,6 +364,8 @@ class NatsConnection:
             self._pinging.cancel()
         waiting = [each for each in (self._greeted, *self._pings, *self._requests.values()) if each is not None]
         self._pings.clear()
+        for answers in self._batches:
+            answers.end_waiting()
         for future in waiting:
             if not future.done():
                 future.set_exception(ConnectionLost())
@@ -540,7 +543,37 @@ class NatsConnection:
             raise NoResponders(f"nothing listens on {subject}")
         return message.data
 
+    async def request_many(
+        self, subject: str, requests: Sequence[tuple[str, int, bytes]], timeout: float
+    ) -> list[bytes | None]:
+        """Send writes to a stream together: the rest of the subject, the number of its last message, and data. Return
+        the answers; ``None``: there was none. ``timeout``: seconds without any answer.
+
+        :raises Unavailable: nothing was sent."""
+        if self.lost.is_set():
+            raise Unavailable("not connected")
+        first, self._next = self._next + 1, self._next + len(requests)
+        answers = Answers(first, len(requests), self._loop.create_future())
+        self._batches.append(answers)
+        self._send(compared(subject, f"{self._inbox}.", first, requests))
+        left = answers.left
+        try:
+            while not answers.complete.done():
+                await asyncio.wait([answers.complete], timeout=timeout)
+                if answers.left == left:
+                    break
+                left = answers.left
+        finally:
+            self._batches.remove(answers)
+        return answers.found
+
     def _on_reply(self, message: Msg) -> None:
-        answer = self._requests.get(message.subject)
-        if answer is not None and not answer.done():
+        subject = message.subject
+        answer = self._requests.get(subject)
+        if answer is None:
+            number = int(subject[subject.rindex(".") + 1 :])
+            for answers in self._batches:
+                if answers.first <= number < answers.end:
+                    answers.take(number, message)
+        elif not answer.done():
             answer.set_result(message)

@@ -1,6 +1,6 @@
 """Nats: the cluster's interface to NATS, and its errors. ``client`` implements it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 BUCKETS: Final = ("members", "routes", "sessions", "rows", "wills", "retained")
@@ -9,6 +9,8 @@ BUCKETS: Final = ("members", "routes", "sessions", "rows", "wills", "retained")
 REPLICAS: Final = "replicas"
 """A bucket that exists only if nodes have copies."""
 
+ATTEMPT: Final = 1.0
+"""Seconds after which a write, or any other request to the buckets, is repeated."""
 HEADROOM: Final = 512
 """Bytes for the headers of a write, which are included in ``max_payload``."""
 NEVER_THERE: Final = -1
@@ -25,6 +27,14 @@ class BucketEntry(NamedTuple):
     value: bytes | None
     revision: int
     about: bytes = b""
+
+
+class BucketWrite(NamedTuple):
+    """A value for a key that is at ``revision``, as in ``Nats.write``, but never None."""
+
+    key: str
+    value: bytes
+    revision: int
 
 
 class WrongRevision(Exception):
@@ -128,6 +138,12 @@ class Nats(Protocol):
 
         :raises WrongRevision: the key is not at ``revision``. :raises Unknown: no answer within ``timeout``. :raises
         Unavailable: it was certainly not written. :raises TooLarge: it cannot be written; see ``fits``."""
+
+    async def write_many(self, bucket: str, writes: Sequence[BucketWrite]) -> list[int | None]:
+        """Send writes to different keys together, each once; return the revision for each that was written. ``None``:
+        it was not written, or that is not known, as with ``Unknown``.
+
+        :raises Unavailable: none was written."""
 
     async def read(self, bucket: str, key: str) -> BucketEntry | None:
         """Return the leader's entry, including deletions; ``None``: the key never existed.

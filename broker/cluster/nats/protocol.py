@@ -3,7 +3,7 @@ nothing."""
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol, cast
 
 logger = logging.getLogger(__name__)
@@ -36,6 +36,48 @@ def published(subject: str, reply: str, headers: bytes, data: bytes) -> list[byt
     else:
         head = b"PUB %s %d\r\n" % (to, len(data))
     return [head, data, b"\r\n"] if len(data) > _COPIED else [b"%s%s\r\n" % (head, data)]
+
+
+def compared(subject: str, inbox: str, first: int, requests: Sequence[tuple[str, int, bytes]]) -> bytes:
+    """Return messages to a stream, each with the end of its subject, the number that its last message must have, and
+    data. Their reply subjects are ``inbox`` with numbers from ``first`` on."""
+    to, reply = subject.encode(), inbox.encode()
+    parts = []
+    for each in requests:
+        head = b"NATS/1.0\r\nNats-Expected-Last-Subject-Sequence: %d\r\n\r\n" % each[1]
+        data = each[2]
+        size = len(head)
+        parts.append(
+            b"HPUB %s%s %s%d %d %d\r\n%s%s\r\n"
+            % (to, each[0].encode(), reply, first, size, size + len(data), head, data)
+        )
+        first += 1
+    return b"".join(parts)
+
+
+class Answers:
+    """Answers to requests that were sent together. ``found``: for each request, the answer, or None. ``left``: how many
+    have not come yet. ``complete``: done when there are no more to wait for."""
+
+    def __init__(self, first: int, count: int, complete: "asyncio.Future[None]") -> None:
+        self.first = first
+        self.end = first + count
+        self.left = count
+        self.complete = complete
+        self.found: list[bytes | None] = [None] * count
+
+    def take(self, number: int, message: Msg) -> None:
+        """Take the answer with this number; it is empty if there is no subscriber."""
+        if self.found[number - self.first] is None:
+            self.found[number - self.first] = message.data
+            self.left -= 1
+            if not self.left:
+                self.end_waiting()
+
+    def end_waiting(self) -> None:
+        """No more answers will come."""
+        if not self.complete.done():
+            self.complete.set_result(None)
 
 
 def header_lines(headers: dict[str, str]) -> bytes:

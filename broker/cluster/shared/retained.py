@@ -29,7 +29,17 @@ from ...store.restored import restored_client, restored_message
 from ..calls import Calls
 from ..context import ClusterContext
 from ..members.members import Members
-from ..nats.interface import NEVER_THERE, BucketEntry, NoAnswer, TooLarge, Unavailable, Unknown, WrongRevision, fits
+from ..nats.interface import (
+    NEVER_THERE,
+    BucketEntry,
+    BucketWrite,
+    NoAnswer,
+    TooLarge,
+    Unavailable,
+    Unknown,
+    WrongRevision,
+    fits,
+)
 from ..wire import MALFORMED, thing_key, valid_body, valid_time
 from .bucket_life import AGAIN, NEVER, RECORD, BucketRecord, Version, each_of
 from .settling import BEFORE, NOBODY, Moment, Settled, Settling
@@ -98,11 +108,11 @@ class _Origin(NamedTuple):
 class _Change(SharedChange):
     """A topic whose retained message was changed here. ``base``: how far this node had read at the time of the change.
     ``at``: its date; 0: the message has expired, and ``expired`` is the date of the message. ``count`` grows with each
-    change. ``late``: an attempt to write the change has failed. ``restored``: the change is from before this node's
+    change; ``sent``: the one that is written together with others. ``restored``: the change is from before this node's
     start; the node may have forgotten that it was written, and later changes. ``moment``: of the last change.
     ``waiting``: futures that are done when the bucket has the change of that ``count``, or a later one."""
 
-    __slots__ = ("at", "base", "count", "expired", "late", "moment", "restored", "topic", "waiting")
+    __slots__ = ("at", "base", "count", "expired", "moment", "restored", "sent", "topic", "waiting")
 
     def __init__(self, name: str, topic: str, base: int, at: float) -> None:
         super().__init__(name)
@@ -110,8 +120,7 @@ class _Change(SharedChange):
         self.base = base
         self.at = at
         self.expired = 0.0
-        self.count = 0
-        self.late = False
+        self.count = self.sent = 0
         self.restored = False
         self.moment = BEFORE
         self.waiting: list[tuple[int, asyncio.Future[None]]] = []
@@ -157,7 +166,7 @@ class ClusterRetained(SharedMap[_Change, _Known, str, tuple[str, RetainedValue]]
         # (when, key, revision, date): messages that will have expired by then
         self._expiring: list[tuple[float, str, int, float]] = []
         self._alone_since: float | None = None
-        self._settling = Settling(context, membership, calls, self._tasks, self._written)
+        self._settling = Settling(context, membership, calls, self._tasks, self._settle)
         context.broker.retaining.changes = self
 
     # ------------------------------------------------------------- start, stop
@@ -263,6 +272,41 @@ class ClusterRetained(SharedMap[_Change, _Known, str, tuple[str, RetainedValue]]
         change.count += 1
         return change
 
+    def _batched(self, change: _Change) -> BucketWrite | None:
+        if change.late or not self.joined:
+            return None
+        message = self._broker.retained.get(change.topic)
+        if message is None or self._broker.retained.expired(message, self._clock.now()):
+            return None
+        data = self._encoded(message, None, change.at, change.moment)
+        if not fits(data, self._nats.max_payload):
+            return None
+        change.sent = change.count
+        return BucketWrite(change.name, data, self._base(change)[0])
+
+    def _written(self, change: _Change, value: bytes, revision: int) -> None:
+        if not self._wrote(change, change.sent, value, revision):
+            self._begin(change)
+
+    def _wrote(self, change: _Change, count: int, data: bytes | None, revision: int) -> bool:
+        """The bucket has a change as it was at this count; return whether it is the last one."""
+        change.base = max(change.base, revision)
+        self._has(change, data, revision)
+        change.decided(count)
+        if change.count != count:
+            return False
+        self._done(change, revision)
+        return True
+
+    def _base(self, change: _Change) -> tuple[int, bool]:
+        """Return the revision at which a change expects its key, and whether it has a value there."""
+        known = self._known.get(change.name)
+        told = change.told
+        revision = NEVER_THERE if known is None else known.revision
+        if told is not None and revision < told.revision <= change.base:
+            return told.revision, told.value is not None
+        return revision, known is not None
+
     async def _write(self, change: _Change) -> None:
         """Write a change until the bucket has it, or a newer one."""
         while True:
@@ -282,11 +326,7 @@ class ClusterRetained(SharedMap[_Change, _Known, str, tuple[str, RetainedValue]]
                 continue
             if revision < 0:
                 return
-            change.base = max(change.base, revision)
-            self._has(change, data, revision)
-            change.decided(count)
-            if change.count == count:
-                self._done(change, revision)
+            if self._wrote(change, count, data, revision):
                 return
 
     async def _write_value(self, change: _Change, data: bytes | None) -> int | None:
@@ -304,13 +344,8 @@ class ClusterRetained(SharedMap[_Change, _Known, str, tuple[str, RetainedValue]]
             settled = await self._settling.elsewhere(change.name, change.moment[1])
             if change.restored or self._clock.skew - skew > JUMP:  # it is not certain how long ago the clear was
                 settled = Settled({}, settled.complete)
-        known = self._known.get(change.name)
         entry: BucketEntry | None = None
-        base = NEVER_THERE if known is None else known.revision
-        is_there = known is not None
-        told = change.told
-        if told is not None and base < told.revision <= change.base:
-            base, is_there = told.revision, told.value is not None
+        base, is_there = self._base(change)
         try:
             while True:
                 if change.late or entry is not None or (clear and not is_there):
@@ -381,7 +416,7 @@ class ClusterRetained(SharedMap[_Change, _Known, str, tuple[str, RetainedValue]]
             return False
         return (there.date, there.node) > (change.at, node)
 
-    async def _written(self, asked: list[tuple[str, float]]) -> list[bool]:
+    async def _settle(self, asked: list[tuple[str, float]]) -> list[bool]:
         """See ``Settling``: write this node's changes of topics that another node is about to clear."""
         found: list[asyncio.Future[None] | None] = []
         for name, until in asked:

@@ -22,22 +22,29 @@ from collections.abc import Callable, Iterable
 from typing import Final, Generic, TypeVar
 
 from ..context import ClusterContext
-from ..nats.interface import MAX_PAYLOAD, BucketEntry, TooLarge, Unavailable, Unknown, Watch, WrongRevision
+from ..nats.interface import MAX_PAYLOAD, BucketEntry, BucketWrite, TooLarge, Unavailable, Unknown, Watch, WrongRevision
 from ..tasks import Tasks
 from .bucket_life import RECORD, BucketLife, BucketRecord, Version
 
 AT_ONCE: Final = 64
-"""The limit of writes that are under way."""
+"""The limit of changes that are written alone at the same time."""
+_BATCH: Final = 256
+"""The limit of changes that are written together."""
+_UNDER_WAY: Final = 1024
+_UNDER_WAY_BYTES: Final = 8_388_608
+"""The limits of changes that are written together and have not been answered yet."""
 
 
 class SharedChange:
-    """A key that was changed here. ``told``: what the watch has reported of it in the meantime."""
+    """A key that was changed here. ``told``: what the watch has reported of it in the meantime. ``late``: an attempt to
+    write the change has failed."""
 
-    __slots__ = ("name", "told")
+    __slots__ = ("late", "name", "told")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.told: BucketEntry | None = None
+        self.late = False
 
 
 class KnownValue:
@@ -82,6 +89,9 @@ class SharedMap(ABC, Generic[ChangeT, KnownT, OwnT, ReadT]):
         self._known: dict[str, KnownT] = {}
         self._changes: dict[str, ChangeT] = {}
         self._queue: deque[ChangeT] = deque()
+        self._sending = False  # as soon as this iteration ends
+        self._under_way = self._under_way_bytes = 0
+        self._alone: deque[ChangeT] = deque()
         self._workers = 0
         self._tasks = Tasks()
         context.nats.on_lost.append(self._on_lost)
@@ -101,6 +111,7 @@ class SharedMap(ABC, Generic[ChangeT, KnownT, OwnT, ReadT]):
         self._tasks.cancel()
         self._begin_anew()
         self._queue.clear()
+        self._alone.clear()
 
     @property
     def joined(self) -> bool:
@@ -134,16 +145,67 @@ class SharedMap(ABC, Generic[ChangeT, KnownT, OwnT, ReadT]):
     # ---------------------------------------------------- changes of this node
 
     def _begin(self, change: ChangeT) -> None:
-        """Write a change as soon as possible."""
+        """Write a change as soon as possible, together with others."""
         self._queue.append(change)
+        self._send_soon()
+
+    def _send_soon(self) -> None:
+        if not self._sending:
+            self._sending = True
+            asyncio.get_running_loop().call_soon(self._send)
+
+    def _send(self) -> None:
+        """Send what waits, in one batch. A batch costs one task and one round trip, however many changes it has."""
+        self._sending = False
+        changes: list[ChangeT] = []
+        writes: list[BucketWrite] = []
+        size = 0
+        while self._queue and len(changes) < _BATCH and self._under_way + len(changes) < _UNDER_WAY:
+            if self._under_way_bytes + size >= _UNDER_WAY_BYTES:
+                break
+            change = self._queue.popleft()
+            write = self._batched(change)
+            if write is None:
+                self._begin_alone(change)
+            else:
+                changes.append(change)
+                writes.append(write)
+                size += len(write.value)
+        if changes:
+            self._tasks.run(self._write_batch(changes, writes, size))
+            if self._queue and len(changes) == _BATCH:
+                self._send_soon()
+
+    async def _write_batch(self, changes: list[ChangeT], writes: list[BucketWrite], size: int) -> None:
+        self._under_way += len(changes)
+        self._under_way_bytes += size
+        try:
+            revisions = await self._nats.write_many(self._bucket, writes)
+        except Unavailable:
+            revisions = [None] * len(changes)
+        finally:
+            self._under_way -= len(changes)
+            self._under_way_bytes -= size
+        for change, write, revision in zip(changes, writes, revisions, strict=True):
+            if revision is None:
+                change.late = True
+                self._begin_alone(change)
+            else:
+                self._written(change, write.value, revision)
+        if self._queue:
+            self._send_soon()
+
+    def _begin_alone(self, change: ChangeT) -> None:
+        """Write a change as soon as possible, with all that it takes."""
+        self._alone.append(change)
         if self._workers < AT_ONCE:
             self._workers += 1
             self._tasks.run(self._work())
 
     async def _work(self) -> None:
         try:
-            while self._queue:
-                await self._write(self._queue.popleft())
+            while self._alone:
+                await self._write(self._alone.popleft())
         finally:
             self._workers -= 1
 
@@ -256,6 +318,13 @@ class SharedMap(ABC, Generic[ChangeT, KnownT, OwnT, ReadT]):
         self._ready.set()
 
     # ---------------------------------------------------------------- of each map
+
+    def _batched(self, change: ChangeT) -> BucketWrite | None:
+        """Return the write of a change that can be written together with others; ``None``: it is written alone."""
+        return None
+
+    def _written(self, change: ChangeT, value: bytes, revision: int) -> None:
+        """The bucket has the value that ``_batched`` has returned."""
 
     @abstractmethod
     async def _write(self, change: ChangeT) -> None:

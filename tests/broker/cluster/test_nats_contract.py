@@ -8,7 +8,15 @@ import pytest
 import pytest_asyncio
 
 from taipan.broker.cluster.nats.client import NatsClient
-from taipan.broker.cluster.nats.interface import NEVER_THERE, BucketEntry, Nats, NoAnswer, NoResponders, WrongRevision
+from taipan.broker.cluster.nats.interface import (
+    NEVER_THERE,
+    BucketEntry,
+    BucketWrite,
+    Nats,
+    NoAnswer,
+    NoResponders,
+    WrongRevision,
+)
 from taipan.broker.config import ClusterSettings
 from tests.support.patience import patience
 
@@ -135,6 +143,29 @@ async def test_compare_and_set(connect: Connect) -> None:
     third = await a.write("sessions", "k", b"3", None, "n5")
     assert await b.read("sessions", "k") == BucketEntry("k", b"3", third)
     assert await b.read("sessions", "other") is None and a.quorum
+
+
+async def test_writes_that_are_sent_together_are_compared_each(connect: Connect) -> None:
+    a, b = await connect("a"), await connect("b")
+    told = Told(b)
+    at = await a.write("rows", "there", b"1", 0, "n1")
+    deleted = await a.write("rows", "deleted", None, await a.write("rows", "deleted", b"1", 0, "n2"), "n3")
+    many = [BucketWrite(f"k{number}", b"%d" % number, NEVER_THERE) for number in range(500)]
+    revisions = await b.write_many("rows", [
+        BucketWrite("there", b"2", at),
+        BucketWrite("other", b"2", at),
+        BucketWrite("deleted", b"2", NEVER_THERE),
+        *many,
+    ])  # fmt: skip
+    assert revisions[1:3] == [None, None]
+    written = [revisions[0], *revisions[3:]]
+    assert all(written) and sorted(written, key=lambda each: each or 0) == written
+    assert await a.write_many("rows", [BucketWrite("there", b"3", at), BucketWrite("deleted", b"3", deleted)]) == [
+        None, (await a.read("rows", "deleted") or BucketEntry("", None, 0)).revision,
+    ]  # fmt: skip
+    await told.until(("deleted", b"3"))
+    assert told.values[3:-1] == [("there", b"2")] + [(each.key, each.value) for each in many]
+    assert a.quorum and b.quorum
 
 
 async def test_a_deleted_key_can_be_made_again(connect: Connect) -> None:
