@@ -25,8 +25,8 @@ from ...config import ClusterSettings
 from ...loop.regular_file import MAX_CREDENTIALS, read_regular
 from ..wire import UNREADABLE
 from .interface import NatsRefused, NoAnswer, NoResponders, Unavailable
-from .protocol import Msg as Msg  # of every handler
 from .protocol import Answers, NatsProtocol, compared, header_lines, published
+from .protocol import Msg as Msg  # of every handler
 
 logger = logging.getLogger(__name__)
 
