@@ -54,12 +54,13 @@ class OriginCopies:
 
     def __init__(self, replicas: int, minimum: int, timeout: float, alone: bool, last: int, now: float) -> None:
         """``replicas``, ``minimum``, ``timeout`` (seconds) and ``alone``: the settings. ``last``: the last batch on
-        disk; which part of it the followers have is not known yet."""
+        disk; all of it may have been acknowledged before the start, and which part of it the followers have is not
+        known yet."""
         self._replicas = replicas
         self._minimum = minimum
         self._timeout = timeout
         self._alone = alone
-        self.last = self.written = last
+        self.last = self.written = self._before = last
         self.durable = 0
         self.followers: dict[str, Follower] = {}
         self.members: frozenset[str] = frozenset()
@@ -103,7 +104,7 @@ class OriginCopies:
             self._follower(name, now)
         for follower in list(self.followers.values()):
             if follower.name in self.members:
-                if follower.state == JOINING:
+                if follower.state != ABSENT:
                     self._set(follower, IN_SYNC, now)
             elif follower.state == IN_SYNC:
                 self._set(follower, CATCHING_UP, now)
@@ -255,7 +256,7 @@ class OriginCopies:
         stay.update(
             each.name
             for each in self.followers.values()
-            if each.state == JOINING and each.wanted and each.position >= self.durable
+            if each.state == JOINING and each.wanted and each.position >= max(self.durable, self._before)
         )
         if len(stay) < self._minimum:
             # Nothing is acknowledged then, and a follower that is only late may still take over.
