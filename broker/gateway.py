@@ -4,7 +4,7 @@ A package adds a gateway by an entry point of the group ``taipan.gateways`` whos
 this name as its ``type`` then belongs to the gateway: a ``GatewayChannel`` for each connection translates between the
 bytes of its protocol and MQTT packets. To the broker it is a client like any other."""
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, runtime_checkable
 
@@ -97,7 +97,12 @@ class GatewayLink(Protocol):
 
     def retained(self, topic_filter: str, most: int) -> list[tuple[str, Message]]:
         """Return retained messages, with the topic as the client names it: at most so many, and none of a wide part of
-        the topics that would take long to search. No rights are judged: what a client may read comes by SUBSCRIBE."""
+        the topics that would take long to search. No rights are judged: what a client may read comes by SUBSCRIBE,
+        and ``may_publish`` says which of these topics it may write."""
+
+    def may_publish(self, topics: Sequence[str], judged: Callable[[list[bool]], None]) -> None:
+        """Call ``judged`` with whether the client may publish to each of these topics, as it names them: at once, or
+        when a service outside the node has answered. Not if the client has gone by then."""
 
     # Of a datagram listener
 

@@ -1,7 +1,15 @@
 """Authorization of a client for a topic or filter: the decision is counted and passed to the hooks."""
 
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final
+
 from ..access.decision import ALLOWED_BY_HOOK, DENIED_BY_HOOK, Decision
-from .channel import Channel
+from ..core.outcome import Outcome
+from .channel import CLOSED, Channel
+
+_ASKING: Final[set[asyncio.Task[None]]] = set()
+"""Keeps the tasks of ``may_publish``, of which the event loop has only weak references."""
 
 
 def authorize(channel: Channel, action: str, topic: str, now: float) -> Decision | None:
@@ -35,3 +43,45 @@ def apply_decision(channel: Channel, action: str, topic: str, decision: Decision
     if context.hooks.client_check_acl_complete:
         context.hooks.client_check_acl_complete(client, action, topic, decision.allowed, decision.cached)
     return decision
+
+
+def may_publish(channel: Channel, topics: Sequence[str], judged: Callable[[list[bool]], None]) -> None:
+    """Call ``judged`` with whether the client may publish to each of these topics: at once, or when an external service
+    has answered. It is not called if the conversation has ended by then."""
+    now = channel.context.clock.now()
+    allowed = [False] * len(topics)
+    unknown: dict[int, str] = {}
+    for at, topic in enumerate(topics):
+        real = _destination(channel, topic)
+        if real:
+            decision = authorize(channel, "publish", real, now)
+            if decision is None:
+                unknown[at] = real
+            else:
+                allowed[at] = decision.allowed
+    if not unknown:
+        judged(allowed)
+        return
+    task = asyncio.ensure_future(_ask_about(channel, unknown, allowed, judged))
+    _ASKING.add(task)
+    task.add_done_callback(_ASKING.discard)
+
+
+def _destination(channel: Channel, topic: str) -> str:
+    """Return the topic that access is checked for; empty: it is only the server's, or invalid."""
+    broker = channel.context.broker
+    if broker.rewriting is not None:
+        topic = broker.rewriting.published(topic, channel.client)
+    real = broker.destination(topic)
+    return "" if isinstance(real, Outcome) else real
+
+
+async def _ask_about(
+    channel: Channel, unknown: dict[int, str], allowed: list[bool], judged: Callable[[list[bool]], None]
+) -> None:
+    decisions = await channel.context.authorization.ask(channel.client, "publish", list(unknown.values()))
+    if channel.state == CLOSED:
+        return
+    for (at, topic), decision in zip(unknown.items(), decisions, strict=True):
+        allowed[at] = apply_decision(channel, "publish", topic, decision).allowed
+    judged(allowed)

@@ -1,9 +1,10 @@
 """GatewayLayer: between a socket and its Connection, it translates requests of another protocol to MQTT packets."""
 
 import asyncio
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Final, Protocol, cast
 
+from ..channel.authorization import may_publish
 from ..channel.channel import Channel
 from ..channel.closing import fail, internal_error
 from ..channel.context import ChannelContext
@@ -378,6 +379,9 @@ class _Link:
         found = Walk(broker.retained, mountpoint + topic_filter).take(most, most_steps=SEARCH_STEPS)
         now = self._context.clock.now()
         return [(each.topic[len(mountpoint) :], each) for each in found if not broker.retained.expired(each, now)]
+
+    def may_publish(self, topics: Sequence[str], judged: Callable[[list[bool]], None]) -> None:
+        may_publish(self._channel, topics, judged)
 
     def drop(self, reason: str, detail: str, setting: str = "") -> None:
         self._layer.drop(reason, detail, setting)

@@ -521,6 +521,13 @@ REASONS: Final = (
     ),
     Reason(
         "socket",
+        "not_observed",
+        (),
+        "a message was dropped: its topic is not one that the CoAP client observes, but one to which an operator has"
+        " subscribed it, or whose observation has just ended",
+    ),
+    Reason(
+        "socket",
         "topic_refused",
         (),
         "a message was dropped: the MQTT-SN client has refused its topic",

@@ -8,11 +8,16 @@ import pytest
 import pytest_asyncio
 
 from taipan.broker.access.banned import CLIENT_ID, Ban
+from taipan.broker.access.outside import ALLOW, DENY, OutsideSource, Verdict
 from taipan.broker.access.password_hash import ScryptHash
 from taipan.broker.gateway import GatewayLoadError, kind_of
 from taipan.broker.gateways.coap import codec, conversation, observe, pubsub
 from taipan.broker.gateways.coap.codec import DELETE, GET, NON, POST, PUT
 from taipan.broker.gateways.coap.gateway import CHALLENGE_BYTES, GATEWAY
+from taipan.broker.mqtt.constants import CONTENT_TYPE
+from taipan.broker.mqtt.message import Message
+from taipan.broker.routing.retained import Walk
+from taipan.broker.session.client_info import ClientInfo
 from tests.gateways.coap_client import CoapClient
 from tests.support.api import ManagedNode, managed_node
 from tests.support.waiting import until
@@ -377,3 +382,79 @@ async def test_many_values_are_deleted_where_qos_0_is_the_maximum(device: Open) 
         assert await client.code(DELETE, "ps/all?c=d") == "2.02"
         await until(lambda: len(node.server.broker.retained) == 0)
         assert listener_of(node).gateway_faults == 0
+
+
+async def test_who_may_not_publish_to_a_topic_does_not_learn_that_it_has_a_message(device: Open) -> None:
+    rules = [{"allow": False, "action": "publish", "topics": ["shut/#"]}]
+    async with start(access={"rules": rules}) as node:
+        client, peer = await device(node), await node.client("m", version=5)
+        for topic in ("shut/used", "open/used", "open/more"):
+            node.server.broker.publish(
+                Message(topic, b"{}", retain=True, properties={CONTENT_TYPE: "application/json"})
+            )
+        for topic in ("shut/used", "shut/free", "shut"):
+            assert await client.put(f"ps/{topic}?c=d", b"x", content_format=42) == "4.03"
+            assert await client.code(DELETE, f"ps/{topic}?c=d") == "4.03"
+        assert await client.put("ps/open/used?c=d", b"x", content_format=42) == "4.00"
+        assert await client.code(DELETE, "ps/open/free?c=d") == "4.04"
+        assert await client.code(DELETE, "ps/open?c=d") == "2.02"
+        await peer.subscribe("#", qos=1)
+        await peer.expect_publish("shut/used", b"{}", 0, retain=True)
+        assert len(node.server.broker.retained) == 1
+
+
+async def test_what_lies_below_a_topic_is_cleared_where_the_client_may(device: Open) -> None:
+    rules = [{"allow": False, "action": "publish", "topics": ["all/shut"]}]
+    async with start(access={"rules": rules}) as node:
+        client = await device(node)
+        node.server.broker.publish(Message("all/shut", b"x", retain=True))
+        assert await client.code(DELETE, "ps/all?c=d") == "4.04"
+        assert await client.put("ps/all/open?c=d", b"x") == "2.01"
+        assert await client.code(DELETE, "ps/all?c=d") == "2.02"
+        assert [each.topic for each in Walk(node.server.broker.retained, "#").take(9)] == ["all/shut"]
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+async def test_a_service_is_asked_before_a_client_learns_of_a_message(device: Open, allowed: bool) -> None:
+    class Service(OutsideSource):
+        name = "service"
+
+        async def authorize(self, client: ClientInfo, action: str, topic: str) -> Verdict:
+            await asyncio.sleep(0)
+            return Verdict(ALLOW if allowed else DENY, "", "-")
+
+    async with start() as node:
+        client = await device(node)
+        node.server.access.authorization.add(Service())
+        node.server.broker.publish(Message("used", b"{}", retain=True, properties={CONTENT_TYPE: "application/json"}))
+        assert await client.put("ps/used?c=d", b"x", content_format=42) == ("4.00" if allowed else "4.03")
+        assert await client.code(DELETE, "ps/free?c=d") == ("4.04" if allowed else "4.03")
+
+
+async def test_a_message_that_the_client_does_not_observe_is_counted(device: Open) -> None:
+    async with start() as node:
+        client, peer = await device(node), await node.client("m")
+        await client.observe("mqtt/t?c=dev1")
+        await node.api.post("/mqtt/subscribe", {"clientid": "dev1", "topic": "own/#", "qos": 0})
+        await until(lambda: len(node.server.broker.sessions.get("dev1").subscriptions) == 2)
+        await peer.publish("t", b"x")
+        assert await client.state() == b"x"
+        assert "not_observed" not in listener_of(node).refused
+        await peer.publish("own/1", b"x")
+        await until(lambda: listener_of(node).refused.get("not_observed") == 1)
+
+
+async def test_an_observation_ends_with_an_error(device: Open) -> None:
+    """RFC 7641, section 4.2."""
+    async with start({"max_bodies_bytes": 1024, "block_size": 16}) as node:
+        client, peer = await device(node), await node.client("m")
+        await client.observe("mqtt/t?c=dev1")
+        await peer.publish("t", b"small")
+        assert await client.state() == b"small"
+        await peer.publish("t", b"x" * 2000)
+        heard = await client.notification()
+        assert heard.code == codec.UNAVAILABLE and codec.option(heard.options, codec.OBSERVE) is None
+        session = node.server.broker.sessions.get("dev1")
+        await until(lambda: not session.subscriptions)
+        assert listener_of(node).refused["bodies_full"] == 1
+        assert (await client.observe("mqtt/t?c=dev1")).code == codec.CONTENT

@@ -355,6 +355,21 @@ class CoapConversation:
                 waiting[self._packet_id] = done
                 return self._packet_id
 
+    def judge(self, request: CoapRequest, topics: list[str], judged: Callable[[list[bool]], None]) -> None:
+        """Call ``judged`` with whether the client may publish to each of these topics. If this cannot be found out, the
+        request is answered here."""
+        allowed: list[bool] = []
+        packet_id = self._expect(
+            request, lambda reason: request.answer(code_of(reason)) if reason >= 0x80 else judged(allowed)
+        )
+
+        def answered(found: list[bool]) -> None:
+            allowed.extend(found)
+            self._acknowledged(packet_id, reason_codes.SUCCESS)
+
+        if packet_id:
+            self._link.may_publish(topics, answered)
+
     def ask_session(self) -> None:
         """Let ``TopicResources.settled`` be called when all retained messages of the subscriptions have come."""
         if not self._asked and self.state == ACTIVE:
@@ -407,14 +422,18 @@ class CoapConversation:
             done(reason)
 
     def _deliver(self, message: Message) -> None:
+        observed = False
         for identifier in message.properties.get(SUBSCRIPTION_IDENTIFIER, ()):
             wanted = None if self._by_identifier is None else self._by_identifier.get(identifier)
             if wanted is None:
                 continue
+            observed = True
             if self._pubsub is not None and message.retain and self._pubsub.read(wanted.name, message):
                 continue
             for each in self.observations.of(wanted.name):
                 self.observations.notify(each, message.topic, message.payload, each.content_format)
+        if not observed:
+            self._link.drop("not_observed", f"a message to {message.topic}, which the client does not observe")
 
     def _session_answered(self) -> None:
         if self._pubsub is None:

@@ -40,19 +40,19 @@ class Observation:
 
 
 class Observations:
-    """The observations of a client. ``dropped``: a state is not sent, because ``max_bytes`` wait; ``rejected``: the
-    client has rejected a notification."""
+    """The observations of a client. ``dropped``: a state is not sent, because ``max_bytes`` wait; ``ended``: the
+    client has rejected a notification, or was sent an error in place of one."""
 
-    __slots__ = ("_bytes", "_dropped", "_endpoint", "_last", "_max_bytes", "_of", "_rejected", "_waiting")
+    __slots__ = ("_bytes", "_dropped", "_ended", "_endpoint", "_last", "_max_bytes", "_of", "_waiting")
 
     def __init__(
         self, endpoint: Callable[[], CoapEndpoint], max_bytes: int, dropped: Callable[[], None],
-        rejected: Callable[[Observation], None],
+        ended: Callable[[Observation], None],
     ) -> None:  # fmt: skip
         self._endpoint = endpoint
         self._max_bytes = max_bytes
         self._dropped = dropped
-        self._rejected = rejected
+        self._ended = ended
         self._of: dict[int, Observation] = {}
         self._last = 0
         # What is observed, and the topic -> the state, the oldest first.
@@ -132,17 +132,22 @@ class Observations:
 
         def done(packet: Packet | None) -> None:
             if packet is not None and packet.type == codec.RST and self._of.get(observation.number) is observation:
-                self._rejected(observation)
+                self._ended(observation)
 
         return Confirmable(build, done, newer=lambda: key in self._waiting)
 
     def _notification(self, observation: Observation, mid: int, payload: bytes, content_format: int) -> bytes:
-        options = [
-            (codec.OBSERVE, observation.next_sequence()),
-            (codec.CONTENT_FORMAT, codec.uint_bytes(content_format)),
-        ]
         endpoint = self._endpoint()
-        code, options, part = endpoint.in_blocks(observation.resource, options, payload)
+        code, part = codec.UNAVAILABLE, b""
+        options: codec.Options = []
+        if self._of.get(observation.number) is observation:
+            options = [
+                (codec.OBSERVE, observation.next_sequence()),
+                (codec.CONTENT_FORMAT, codec.uint_bytes(content_format)),
+            ]
+            code, options, part = endpoint.in_blocks(observation.resource, options, payload)
+            if codec.is_error(code):  # RFC 7641, section 4.2: the observation ends with it
+                self._ended(observation)
         return codec.encode(codec.CON, code, mid, observation.token, options, part)
 
 

@@ -1,8 +1,8 @@
 """The resources below ``/ps``: a topic is a resource whose state is its retained message
 (draft-ietf-core-coap-pubsub, as EMQX 4 has it).
 
-A GET subscribes, so that the rights of MQTT decide what it reads. Whether a topic has a message, for 2.01 or 2.04, is
-looked up."""
+A GET subscribes, so that the rights of MQTT decide what it reads. Whether a topic has a message is looked up, and told
+only to those who may publish to it."""
 
 import re
 from typing import TYPE_CHECKING, Final
@@ -94,8 +94,12 @@ class TopicResources:
         content_format = request.content_format
         if content_format is None:
             content_format = codec.OCTET_STREAM if stored is None else stored
-        if content_format not in FORMATS or stored not in (None, content_format):
-            request.answer(codec.BAD_REQUEST, b"another content format")
+        if content_format not in FORMATS:
+            request.answer(codec.BAD_REQUEST, b"a content format that is not supported")
+            return
+        if stored not in (None, content_format):
+            # Who may not publish here does not learn that the topic has a message.
+            self._conversation.judge(request, [topic], lambda allowed: _answer_conflict(request, allowed[0]))
             return
         properties: Properties = {CONTENT_TYPE: FORMATS[content_format]}
         if request.max_age is not None:
@@ -151,14 +155,20 @@ class TopicResources:
     # To delete
 
     def _delete(self, request: CoapRequest, topic: str) -> None:
-        """Clear the message of a topic, and those of all topics below it, one after the other."""
+        """Clear the message of a topic, and those of all topics below it, one after the other. Topics that the client
+        may not publish to are as if they had no message."""
         topics = [each for each, _ in self._link.retained(f"{topic}/#", MAX_DELETED + 1)]
-        if not topics:
-            request.answer(codec.NOT_FOUND)
-        elif len(topics) > MAX_DELETED:
-            request.answer(codec.TOO_LARGE, b"more than 1000 topics")
-        else:
-            self._delete_next(request, topics)
+
+        def judged(allowed: list[bool]) -> None:
+            writable = [each for each, may in zip(topics, allowed[1:], strict=True) if may]
+            if not writable:
+                request.answer(codec.NOT_FOUND if allowed[0] else codec.FORBIDDEN)
+            elif len(topics) > MAX_DELETED:
+                request.answer(codec.TOO_LARGE, b"more than 1000 topics")
+            else:
+                self._delete_next(request, writable)
+
+        self._conversation.judge(request, [topic, *topics], judged)
 
     def _delete_next(self, request: CoapRequest, topics: list[str]) -> None:
         found: int | None = None  # the code that came at once, as with QoS 0
@@ -179,6 +189,13 @@ class TopicResources:
                 waits = True
                 return
         request.answer(found or codec.DELETED)
+
+
+def _answer_conflict(request: CoapRequest, allowed: bool) -> None:
+    if allowed:
+        request.answer(codec.BAD_REQUEST, b"the topic has another content format")
+    else:
+        request.answer(codec.FORBIDDEN)
 
 
 def _format(message: Message) -> int:
