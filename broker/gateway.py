@@ -120,7 +120,8 @@ class GatewayLink(Protocol):
         """The next login changes nothing: the address counts as a client without a login, and gives way to others."""
 
     def renew(self, data: bytes) -> None:
-        """Give ``data`` to a new conversation of the same address, after what this one has sent up."""
+        """Pass ``data`` to a new conversation of the same address, once the node has read everything that this one sent
+        up."""
 
 
 class GatewayChannel(Protocol):

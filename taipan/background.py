@@ -146,7 +146,7 @@ class BackgroundNode:
         if thread is None:
             return
         if thread is threading.current_thread():
-            raise NodeError("a callback of the node cannot stop the node: it would wait for itself")
+            raise NodeError("a callback of the node cannot stop the node: the callback would wait for itself")
         if loop is not None and stop is not None and thread.is_alive():
             try:
                 loop.call_soon_threadsafe(stop.set)

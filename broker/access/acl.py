@@ -38,7 +38,7 @@ class AclRuleSource(Protocol):
 
     @property
     def has_rules(self) -> bool:
-        """Whether it may have a rule for any client."""
+        """Whether the source may have a rule for any client."""
         ...
 
     def decide(self, client: ClientInfo, action: str, topic: str) -> Decision | None:

@@ -127,7 +127,7 @@ class DatabaseSource(RemoteSource):
         return wrong if outcome is WRONG else outcome
 
     async def is_superuser(self, client: ClientInfo) -> bool:
-        """After a failure, it is none."""
+        """Return whether the database calls the client a superuser; after a failure, False."""
         letters = self._queries.superuser
         values = self._known(client, client.user)
         if letters is None or not letters <= values.keys():

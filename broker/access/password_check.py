@@ -359,7 +359,7 @@ class _Verification:
 
 
 def let_in(user: User) -> AuthOutcome:
-    """The user's secret was correct."""
+    """Return the outcome for a user whose secret was correct."""
     if user.by_name:
         return AuthOutcome(is_superuser=user.is_superuser, proved_by=user.source)
     return AuthOutcome(proves_client_id=True)

@@ -19,7 +19,7 @@ def check_placeholders(known: str, template: str) -> None:
 
 
 def templates(unknown: str) -> ValueRule:
-    """The rule of a table of texts that may have all placeholders but these."""
+    """Return the rule for a table of texts that may contain any placeholder except these."""
     known = "".join(letter for letter in PLACEHOLDERS if letter not in unknown)
 
     def check(value: dict[str, str]) -> Iterator[Fault]:

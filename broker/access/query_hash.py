@@ -76,7 +76,8 @@ class HashFormat:
         return self._method in ("plain", "digest")
 
     def matches(self, stored: bytes, salt: bytes, password: bytes) -> bool:
-        """Whether this is the password. False for what is no such hash. Raises ``PackageMissing``."""
+        """Return whether the password matches; False if ``stored`` is not a hash of this kind. Raises
+        ``PackageMissing``."""
         if self._method == "plain":
             return hmac.compare_digest(stored, password)
         if self._method == "bcrypt":

@@ -30,7 +30,8 @@ _SOURCES: Final[dict[type, tuple[AccessSource, ...]]] = {}
 
 @lru_cache(maxsize=16)
 def access_settings(common: Common, sources: tuple[AccessSource, ...]) -> Common:
-    """The type of ``[access]``: what ``common`` has, the names of ``sources``, and a table for each that has one."""
+    """Return the type of ``[access]``: the keys of ``common``, the names of ``sources``, and a table for each source
+    that has settings."""
     names = tuple(source.name for source in sources)
     kind = tuple[Literal[names], ...]  # type: ignore[valid-type]
     first = sorted(sources, key=lambda source: not source.rules_first)
@@ -70,5 +71,6 @@ def tables_of(access: msgspec.Struct) -> dict[str, Any]:
 
 
 def written_type(struct: type[msgspec.Struct]) -> type[msgspec.Struct]:
-    """The class that stands in the source: of the type of ``[access]`` what all sources have in common."""
+    """Return the class in the source code for a generated type: for the type of ``[access]``, the class with the common
+    keys."""
     return struct.__bases__[0] if struct in _SOURCES else struct

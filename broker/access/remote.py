@@ -243,7 +243,7 @@ class RemoteSource(Source, OutsideSource):
 
     @property
     def busy(self) -> bool:
-        """Whether it still answers questions, or has connections to close."""
+        """Whether the source still answers questions, or has connections to close."""
         return self._open > 0 or any(task is not None and not task.done() for task in (self._reaching, self._closing))
 
     def retire(self) -> None:

@@ -34,6 +34,9 @@ def check_login_query(text: str) -> None:
     """``ValueError`` for one that gives the same row for every client."""
     letters = SqlQuery(text).letters
     if not _LOGIN & set(letters):
-        raise ValueError("names no client: '%u', '%c', '%C' or '%d' within single quotes is missing")
+        raise ValueError(
+            "the query must contain '%u', '%c', '%C' or '%d' in single quotes: without one, it has the same result for "
+            "every client"
+        )
     if "a" in letters:
         raise ValueError("'%a' is known to acl_query only")

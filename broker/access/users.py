@@ -39,7 +39,7 @@ class UserSource(Protocol):
 
     @property
     def has_users(self) -> bool:
-        """Whether it has any user."""
+        """Whether the source has any user."""
         ...
 
     @property
@@ -49,7 +49,7 @@ class UserSource(Protocol):
 
     @property
     def has_scram(self) -> bool:
-        """Whether any of its users can authenticate by SCRAM."""
+        """Whether any user of the source can authenticate by SCRAM."""
         ...
 
     def lookup(self, client: ClientInfo, username: str) -> User | None:

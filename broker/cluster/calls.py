@@ -106,7 +106,7 @@ class Calls:
         try:
             answer = await self._nats.request(self._context.subject("call", node), data, max(timeout, 0.001))
         except NoResponders:
-            raise NodeUnreachable(f"{node}: it is not connected to NATS") from None
+            raise NodeUnreachable(f"{node} is not connected to NATS") from None
         except NoAnswer:
             raise NodeUnreachable(f"{node}: no answer in time (cluster.call_timeout)") from None
         except Unavailable:

@@ -290,7 +290,7 @@ class Message:
         return None if interval is None else self.timestamp + float(interval)
 
     def expired(self, now: float) -> bool:
-        """Whether the Message Expiry Interval has passed [MQTT-3.3.2-5]."""
+        """Return whether the Message Expiry Interval has passed [MQTT-3.3.2-5]."""
         interval = self.expiry_interval
         return interval is not None and now >= self.timestamp + interval
 

@@ -33,7 +33,7 @@ def read_subscribe(data: bytes, at: int, end: int, version: int, strict: bool) -
         options = data[at]
         at += 1
         if options & reserved or (version != V5 and options == 3):
-            raise MalformedPacket("reserved bits in the Subscription Options")
+            raise MalformedPacket("reserved bits are set in the Subscription Options")
         # Section 3.8.3.1: these two are Protocol Errors.
         if options & 3 == 3:
             raise ProtocolError("Maximum QoS 3 in the Subscription Options")

@@ -385,7 +385,7 @@ class Session:
                 self.observer.delivery_dropped(self, each, QUEUE_FULL)
 
     def new_queue(self) -> MessageQueue:
-        """Return the queue, which is created now."""
+        """Create and return the queue."""
         limits = self.limits
         bounds = (limits.max_queued_messages, limits.max_queued_bytes)
         keep = limits.refuse_when_full

@@ -25,7 +25,7 @@ class SlowReader:
 
     @property
     def active(self) -> bool:
-        """Whether it is watching."""
+        """Whether a client is being watched."""
         return self._timer.active
 
     def stop(self) -> None:

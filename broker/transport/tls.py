@@ -145,7 +145,7 @@ on_handshake_failure: ContextVar[Callable[[ssl.SSLError], None] | None] = Contex
 
 
 class ServerContext(ssl.SSLContext):
-    """Its handshakes call the function in ``on_handshake_failure``."""
+    """A TLS context whose handshakes call the function in ``on_handshake_failure`` when they fail."""
 
     sslobject_class = Handshake
 

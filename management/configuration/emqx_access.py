@@ -120,7 +120,7 @@ def source_of_module(module: str) -> AccessSource | None:
 
 
 def authenticates(module: str) -> bool:
-    """Whether a module of EMQX Enterprise decides which clients may connect, and what they may do."""
+    """Return whether a module of EMQX Enterprise decides which clients may connect, and what they may do."""
     return source_of_module(module) is not None or module in WITHOUT_SOURCE
 
 

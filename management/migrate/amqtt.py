@@ -250,7 +250,7 @@ class _Amqtt:
             names, _ = config.take("plugins")
             enabled, _ = config.take("enabled")
             if enabled is not None and not _on(enabled):
-                self.report.left_out(at, "enabled: false", "it is disabled")
+                self.report.left_out(at, "enabled: false", "disabled")
                 continue
             for name in names if isinstance(names, list) else fallback:
                 self._plugin(str(name), config, at)

@@ -159,7 +159,7 @@ async def _export(path: Path) -> Migration:
         if rows:
             report.carried(str(path), section, f"{len(rows)}, stored at the first start")
     for row in file.disabled:
-        report.changed(str(path), str(row["id"]), f"it does not start until this is corrected: {row['what']}")
+        report.changed(str(path), str(row["id"]), f"does not start until this is corrected: {row['what']}")
     for left in plan.left_out:
         kind = {"users": "dashboard user", "apps": "application"}.get(left.section, "user")
         report.left_out(str(path), f"{kind} {left.id}", left.what)
@@ -475,7 +475,7 @@ class _Etc:
     def _finish_listeners(self) -> None:
         for (kind, name), table in self.listeners.items():
             if "bind" not in table:
-                self.report.left_out(str(self.directory), f"listener.{kind}.{name}", "it has no address")
+                self.report.left_out(str(self.directory), f"listener.{kind}.{name}", "no address")
                 continue
             place = self.places[kind, name].place
             if table.get("max_connections") == 0:
@@ -487,7 +487,7 @@ class _Etc:
                     asked = "required" if fails == "true" else "optional"
                     self.migration.put(tls, "verify", asked, self.migration.source_of(tls, ".verify"))
                 if "certfile" not in tls or "keyfile" not in tls:
-                    self.report.wrong(place, f"listener.{kind}.{name}", "it has no certfile, or no keyfile")
+                    self.report.wrong(place, f"listener.{kind}.{name}", "no certfile, or no keyfile")
                 table["tls"] = tls
             for key in _KINDS[kind].unused_keys():
                 table.pop(key, None)

@@ -44,7 +44,7 @@ def report_modules(report: MigrationReport, path: str, modules: Iterable[Mapping
     for record in modules:
         kind = record.get("type")
         if isinstance(kind, str) and not authenticates(kind):
-            why = _IN_EXPORTS.get(kind, "no counterpart") if record.get("enabled", True) else "it is disabled"
+            why = _IN_EXPORTS.get(kind, "no counterpart") if record.get("enabled", True) else "disabled"
             report.left_out(path, f"module {kind}", f"{why}; kept for the next export")
 
 
@@ -168,7 +168,7 @@ class EmqxModules:
         return True
 
     def _write_rewrite(self) -> None:
-        """EMQX reads the rules in reverse: the highest number is the first rule."""
+        """Write the rewrite rules. EMQX applies them in reverse: the rule with the highest number first."""
         rules: list[dict[str, object]] = []
         for _, kind, line in sorted(self._rewrite, key=lambda each: each[0], reverse=True):
             what = f"{line.key} {line.value}"
@@ -195,7 +195,7 @@ class EmqxModules:
         for number, lines in sorted(self._subscriptions.items()):
             first = next(iter(lines.values()))
             if "topic" not in lines:
-                self._report.wrong(first.place, f"module.subscription.{number}", "it has no topic")
+                self._report.wrong(first.place, f"module.subscription.{number}", "no topic")
                 continue
             values: dict[str, object] = {key: line.value for key, line in lines.items()}
             for key in ("qos", "nl", "rap", "rh"):

@@ -40,7 +40,7 @@ def put_modules(migration: Migration, path: str, modules: Iterable[Mapping[str, 
             continue
         what = f"module {module}"
         if not record.get("enabled", True):
-            migration.report.left_out(path, what, "it is disabled")
+            migration.report.left_out(path, what, "disabled")
             continue
         source, config = source_of_module(module), record.get("config")
         emqx = None if source is None else source.emqx

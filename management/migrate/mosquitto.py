@@ -97,7 +97,7 @@ class _Listener:
 
     @property
     def local(self) -> bool:
-        """Whether it listens on a Unix socket, whose path is the host."""
+        """Whether the listener is bound to a Unix socket, whose path is then in ``host``."""
         return self.port == 0 and self.host.startswith("/")
 
     def twin(self) -> "_Listener":
@@ -414,7 +414,7 @@ class _Mosquitto:
             return None
         if protocol not in ("mqtt", "websockets"):
             line = listener.keys["protocol"]
-            self.report.left_out(line.place, f"protocol {protocol}", "it is neither mqtt nor websockets")
+            self.report.left_out(line.place, f"protocol {protocol}", "neither mqtt nor websockets")
             listener.usable = False
             return None
         if listener.local and (secure or has_psk or protocol != "mqtt"):
@@ -799,7 +799,7 @@ class _Mosquitto:
             data = read_named(path, MAX_DATABASE)
             saved_at = path.stat().st_mtime
         except FileNotFoundError:
-            self.report.left_out(str(path), "persistence file", "it does not exist: no messages and no sessions")
+            self.report.left_out(str(path), "persistence file", "the file does not exist: no messages and no sessions")
             return
         except (OSError, ValueError) as error:  # ValueError: a NUL in the name
             why = getattr(error, "strerror", None) or str(error)

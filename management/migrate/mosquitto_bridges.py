@@ -82,7 +82,7 @@ def bridge_records(
     for line in bridge.lines:
         _take(line, config, topics, report, file_of)
     if "address" not in config:
-        report.wrong(bridge.place, f"connection {bridge.name}", "it has no address")
+        report.wrong(bridge.place, f"connection {bridge.name}", "no address")
         return [], []
     if config["proto_ver"] == "mqttv5":
         config["bridge_mode"] = False

@@ -145,7 +145,7 @@ class _Bad(Exception):
 def read_mosquitto_db(data: bytes) -> MosquittoDb:
     """Read the file. Raises NoMosquittoDb."""
     if not data.startswith(MAGIC):
-        raise NoMosquittoDb("it does not begin like a Mosquitto persistence file")
+        raise NoMosquittoDb("the file does not begin like a Mosquitto persistence file")
     if len(data) < HEAD:
         raise NoMosquittoDb(f"it ends within its header, after {len(data)} bytes")
     version = int.from_bytes(data[len(MAGIC) + 4 : HEAD], "big")

@@ -106,7 +106,7 @@ class Listeners:
         ``name`` is an identifier from ``records``. Raises Refusal.
         """
         if name.startswith(("http:", "https:")):
-            raise Refusal(WRONG, "http_listener_restart_unsupported: it would disconnect the caller")
+            raise Refusal(WRONG, "http_listener_restart_unsupported: a restart would disconnect the caller")
         listener = self._find(name)
         async with self._restarting:
             try:
@@ -119,7 +119,7 @@ class Listeners:
                 await listener.restart()
             except (ListenerError, TlsError) as error:
                 logger.error("listener_restart_failed listener=%s error=%s", listener.name, error)
-                raise Refusal(RPC_ERROR, f"it is closed: {error}") from None
+                raise Refusal(RPC_ERROR, f"the listener is closed: {error}") from None
 
     async def restart_everywhere(self, name: str) -> None:
         """Restart a listener on all nodes. Raises Refusal."""

@@ -516,8 +516,8 @@ REASONS: Final = (
         "socket",
         "waiting_for_client",
         ("max_waiting_bytes",),
-        "a message of QoS 0 was dropped: others already wait until the MQTT-SN client has answered REGISTER, or the "
-        "CoAP client has acknowledged a notification",
+        "a QoS 0 message was dropped, because too many others already wait for the MQTT-SN client to answer REGISTER, "
+        "or for the CoAP client to acknowledge a notification",
     ),
     Reason(
         "socket",

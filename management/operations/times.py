@@ -30,7 +30,7 @@ def from_rfc3339(key: str, text: str) -> float:
     try:
         when = datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError:
-        raise wrong(key, "expected a time as 2026-01-31T08:00:00Z") from None
+        raise wrong(key, "expected a time such as 2026-01-31T08:00:00Z") from None
     seconds = (when if when.tzinfo is not None else when.replace(tzinfo=UTC)).timestamp()
     if not 0 <= seconds <= LATEST:
         raise wrong(key, "expected a time from 1970 to 9999 UTC")

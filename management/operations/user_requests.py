@@ -20,8 +20,8 @@ MAX_KEY_LENGTH: Final = 255
 
 
 class UserRequest:
-    """``digest``: digest of the request. ``done`` of ``users`` are complete. ``answer``: set when the request is
-    complete."""
+    """``digest``: digest of the request. ``done``: how many of ``users`` were created. ``answer``: set when the
+    request is complete."""
 
     __slots__ = ("digest", "done", "ended", "task", "users")
 
@@ -54,7 +54,7 @@ class UserRequests:
         digest = hashlib.sha256(msgspec.json.encode(body)).digest()
         request = self._requests.get(key)
         if request is not None and request.digest != digest:
-            raise Refusal(WRONG, "Idempotency-Key: it was used with another body before")
+            raise Refusal(WRONG, "Idempotency-Key: already used with another body")
         if request is None:
             if sum(1 for each in self._requests.values() if not each.ended) >= _RUNNING:
                 raise Refusal(WRONG, f"Idempotency-Key: {_RUNNING} such requests are already in progress")

@@ -41,7 +41,7 @@ class Republish:
         topic = str(params["target_topic"])
         self._topic = Template(topic)
         if not topic:
-            raise ParamError("target_topic", "it is empty")
+            raise ParamError("target_topic", "cannot be empty")
         if has_wildcard(topic):
             raise ParamError("target_topic", "a message cannot be published to a topic with wildcards")
         if not self._topic.placeholders and not valid_name(topic):
@@ -70,7 +70,7 @@ class Republish:
         if outcome is RESERVED:
             raise ActionFailed(f"target_topic: {message.topic[:64]!r} is {outcome.detail}")
         if outcome.code >= REFUSED:
-            raise ActionFailed(f"it cannot be delayed: {reason_codes.name(outcome.code)}")
+            raise ActionFailed(f"the message cannot be delayed: {reason_codes.name(outcome.code)}")
         return True
 
     def close(self) -> None:

@@ -189,7 +189,7 @@ class Provider:
             self._heard()
 
     def _heard(self) -> None:
-        """It has answered, even if with an error."""
+        """Note that the provider has answered, even if with an error."""
         self._answered = asyncio.get_running_loop().time()
         if self.connected:
             self._server.alarms.deactivate(self._alarm)

@@ -251,7 +251,7 @@ def read_json(text: str | bytes) -> object:
     if size <= _SMALL:
         return msgspec.json.decode(text)
     if size > _SURELY_FEW and _count_values(text) > MAX_VALUES:
-        raise ValueError(f"it has more than {MAX_VALUES} values, counting an object or a list as five")
+        raise ValueError(f"the value has more than {MAX_VALUES} values, counting an object or a list as five")
     return _large_json.decode(text)
 
 

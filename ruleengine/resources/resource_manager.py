@@ -72,7 +72,7 @@ class ResourceUsers(Protocol):
         ...
 
     def retry_suspended(self) -> None:
-        """A resource for which suspended rules wait may be available."""
+        """Retry suspended rules, because the resource for which they wait may be available."""
         ...
 
 
@@ -195,7 +195,7 @@ class ResourceManager:
         try:
             await _test(instance, self._test_timeout)
         except ResourceError as error:
-            raise RuleEngineError(WRONG, f"it cannot be reached: {error}") from error
+            raise RuleEngineError(WRONG, f"the resource cannot be reached: {error}") from error
         finally:
             await instance.close()
 

@@ -152,7 +152,7 @@ class Rule:
 
     @property
     def usable(self) -> bool:
-        """Whether its SQL could be compiled."""
+        """Whether the SQL of the rule could be compiled."""
         return self.program is not None
 
     @property

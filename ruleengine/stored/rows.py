@@ -77,7 +77,7 @@ def check_stored(row: Stored) -> Stored:
     try:
         msgspec.msgpack.decode(msgspec.msgpack.encode(row), type=type(row))
     except (OverflowError, UnicodeEncodeError, TypeError, RecursionError, msgspec.ValidationError) as error:
-        raise RuleEngineError(WRONG, f"it cannot be stored: {error}") from error
+        raise RuleEngineError(WRONG, f"cannot be stored: {error}") from error
     return row
 
 

@@ -52,7 +52,7 @@ def client(action: str, node: str, info: ClientInfo) -> Body:
 
 
 def connection(action: str, node: str, info: ClientInfo) -> Body:
-    """Of ``client_connect``, ``client_connack`` and ``client_connected``."""
+    """Return the body of ``client_connect``, ``client_connack`` or ``client_connected``."""
     return client(action, node, info) | {
         "ipaddress": info.peer_host,
         "keepalive": info.keep_alive,

@@ -559,7 +559,7 @@ async def test_a_module_that_authenticates_names_the_settings_to_write() -> None
         assert 'server = "postgres:5432"' in told and "timeout = 5, " in told and 'password = "******"' in told
         assert f'acl_query = "{POSTGRESQL["acl_query"]}"' in told and "tls = false" in told
         told = named["redis_authentication"]
-        assert "it is disabled; " in told and 'acl_cmd = "HGETALL mqtt_acl:%u"' in told
+        assert "disabled; " in told and 'acl_cmd = "HGETALL mqtt_acl:%u"' in told
         assert "users in MongoDB are not supported" in named["mongo_authentication"]
         assert "write [access.http] into its configuration" in named["http_authentication"]
         assert "type presence is unknown here" in named["presence"]

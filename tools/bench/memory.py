@@ -181,9 +181,9 @@ def main() -> int:
     write(
         "Memory per item",
         f"Written by `python -m tools.bench.memory` (`COUNT={count}`) at commit {commit()}; CPython "
-        f"{sys.version.split()[0]}. Bytes that Python allocates for one more of each, with names "
-        f"and payload, measured by `tracemalloc` over {count:,} of them (2,000 rules), without sockets and at "
-        "durability level `memory`. The reserve of the allocator, some percent, comes on top.\n\n| one more | bytes |\n"
+        f"{sys.version.split()[0]}. Bytes that Python allocates for one item, including its "
+        f"names and payload, measured by `tracemalloc` over {count:,} of them (2,000 rules), without sockets and at "
+        "durability level `memory`. The reserve of the allocator adds a few percent.\n\n| Item | Bytes |\n"
         "|---|---|\n" + "\n".join(rows),
     )
     return 0

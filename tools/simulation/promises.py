@@ -240,7 +240,7 @@ def _tables(world: "World") -> None:
 
 
 def _left_behind(world: "World") -> None:
-    """Check that only links are left of the cluster's own sessions, and that every move has ended."""
+    """Check that every move has ended, and that no internal session exists except those of links."""
     for node in world.nodes:
         for name in getattr(node.server.broker.sessions, "internal", {}):
             if not name.startswith("\0link:"):

@@ -82,7 +82,7 @@ class ExhookClient:
 
     @property
     def connected(self) -> bool:
-        """Whether all connections have stayed since ``loaded``: otherwise another provider may answer next."""
+        """Whether no connection was lost since ``loaded``; otherwise another provider may give the next answer."""
         return all(each.get_state() is grpc.ChannelConnectivity.READY for each in self._channels)
 
     async def call(self, method: str, request: Any, timeout: float) -> Any:

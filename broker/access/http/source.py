@@ -45,7 +45,7 @@ class _Question:
         return {name: filled_in(template, values) for name, template in self.params}
 
     def tells(self, letter: str) -> bool:
-        """Whether a parameter holds the placeholder of this letter."""
+        """Return whether a parameter holds the placeholder of this letter."""
         return any(letter in letters(template) for _, template in self.params)
 
 
@@ -81,7 +81,7 @@ class HttpSource(RemoteSource):
     # ------------------------------------------------------------- questions
 
     async def authenticate(self, client: ClientInfo, password: bytes | None) -> AuthOutcome | None:
-        """Whether it is who it says; anonymous clients are asked about too. ``None``: it is for others to say."""
+        """Return whether the service accepts the client, even an anonymous one. ``None``: the next source decides."""
         values = self.facts(client, client.username)
         # Bytes that are no UTF-8 come out of ``urlencode`` as they went in.
         values["P"] = (password or b"").decode("utf-8", "surrogateescape")
@@ -94,14 +94,14 @@ class HttpSource(RemoteSource):
         return AuthOutcome(is_superuser=superuser, proved_by=client.proved_by, proves_client_id=self._auth.tells("c"))
 
     async def is_superuser(self, client: ClientInfo) -> bool:
-        """Whether 200 is the answer, a failure being none."""
+        """Return whether the service answers 200; after a failure, False."""
         if not self.knows_superusers:
             return False
         verdict = await self._ask(self._super, self.facts(client, client.user))
         return verdict.decision == ALLOW and not verdict.failure
 
     async def authorize(self, client: ClientInfo, action: str, topic: str) -> Verdict:
-        """Whether it may ``"publish"`` to a Topic Name or ``"subscribe"`` to a Topic Filter."""
+        """Return whether the client may ``"publish"`` to a Topic Name or ``"subscribe"`` to a Topic Filter."""
         values = self.facts(client, client.user)
         values["A"] = "2" if action == "publish" else "1"
         values["t"] = topic

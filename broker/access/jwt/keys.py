@@ -149,7 +149,7 @@ def read_set(text: bytes) -> list[SetKey]:
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
         raise ValueError(f"not a JWK Set: {error}") from None
     if not found:
-        raise ValueError("not a JWK Set: it has no usable key")
+        raise ValueError("not a JWK Set with a usable key")
     return keys
 
 

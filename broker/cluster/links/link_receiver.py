@@ -452,7 +452,7 @@ class LinkReceiver:
         return sequence
 
     def _refuse_rest(self, incoming: LinkState, frame: Frame) -> None:
-        """Refuse the rest of a frame that is not readable. The next frame makes certain which numbers it had."""
+        """Refuse the rest of a frame that is not readable. The next frame shows which numbers it had."""
         self._context.refusals.add(MALFORMED, incoming.node, "-")
         incoming.refused = frame.number
 

@@ -100,7 +100,7 @@ class MembershipCheck:
                 while not await self.look():
                     await asyncio.sleep(LOOK_AGAIN)
         except TimeoutError:
-            raise Unavailable("it is not known whether this node is still a member") from None
+            raise Unavailable("this node cannot determine whether it is still a member") from None
         return timeout - (self._loop.time() - start)
 
     async def look(self) -> bool:

@@ -48,13 +48,13 @@ class Peer:
 
     @property
     def running(self) -> bool:
-        """Whether it is heard, or was a moment ago."""
+        """Whether the node sends heartbeats, or did so a moment ago."""
         return self.status != STOPPED
 
     @property
     def may_run(self) -> bool:
-        """Whether it is running, or has not had time to be heard: then it is Stopped and may be running
-        nevertheless."""
+        """Whether the node is running, or became known only a moment ago: its status is then Stopped, although it may
+        be running."""
         return self.running or asyncio.get_running_loop().time() < self.unheard_until
 
 

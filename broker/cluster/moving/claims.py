@@ -165,9 +165,9 @@ class Claim:
             await ownership.settle_unanswered(client_id)
             place = ownership.place(client_id)
             if place is None or place.node != node:
-                return "it is unknown here as a session of that node"
+                return "the session is not known here as one of that node"
             if self._moves.leaves(client_id) or self._moves.is_undecided(client_id):
-                return "it is just being moved"
+                return "the session is being moved"
             move = self._context.nonce()
             prepared = await self._moves.prepare(
                 node, place.revision, self._client, move, False, self._waits, self._left, absent=True

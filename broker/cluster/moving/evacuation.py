@@ -235,9 +235,9 @@ class NodeEvacuation:
 
     def _cannot(self) -> str:
         if self.active or self._starting:
-            return "it is evacuated itself"
+            return "that node is being evacuated, too"
         if self._context.broker.short_of_memory:
-            return "limits.memory: it has no memory for more sessions"
+            return "limits.memory: that node has no memory for more sessions"
         return ""
 
     async def _can(self, node: str, argument: bytes) -> bytes:

@@ -123,7 +123,7 @@ class GivenPieces:
         """Remove messages from the queue that another attempt has sent and its node has received; call this before each
         piece.
 
-        :raises CallFailed: that is not known yet."""
+        :raises CallFailed: this node does not know yet what the other node has received."""
         client_id = session.client_id
         row = self._given.get(client_id)
         if row is None or row.move == move:

@@ -193,7 +193,7 @@ class IncomingSessions:
             self.keep(client_id, row, session)
 
     def note_doubts(self, client_id: str, doubts: dict[str, list[tuple[int, str]]]) -> None:
-        """They came with a session; empty: they are over."""
+        """Store the doubts that came with a session; an empty dictionary: the doubts are resolved."""
         if doubts:
             self._doubts.put(client_id, DoubtRow(doubts))
         elif self._doubts.get(client_id) is not None:

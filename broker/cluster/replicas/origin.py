@@ -29,10 +29,10 @@ NO_LIMIT: Final = 1 << 62
 
 
 class Follower:
-    """A node that has a copy, or is to have one. ``position``: the last batch on its disk. ``wanted``: it was chosen.
-    ``refill``: its copy is not one of this log. ``short``: it lacks something that was acknowledged. ``failed``: why
-    its disk accepts nothing. ``near``: it lacks little. ``since``: when its state began. ``not_before``: when it may
-    join."""
+    """A node that has a copy, or is to have one. ``position``: the last batch on its disk. ``wanted``: the node was
+    chosen. ``refill``: its copy belongs to another log. ``short``: acknowledged data is missing in the copy.
+    ``failed``: why its disk accepts nothing. ``near``: the copy is nearly complete. ``since``: the time of the last
+    change of its state. ``not_before``: the earliest time at which the node may join."""
 
     __slots__ = ("failed", "name", "near", "not_before", "position", "refill", "short", "since", "state", "wanted")
 
@@ -162,7 +162,7 @@ class OriginCopies:
             self._set(follower, ABSENT, now)
 
     def acknowledged(self, name: str, position: int, from_tail: bool, near: bool, now: float) -> None:
-        """The follower has everything up to ``position`` on its disk. ``near``: little is missing."""
+        """Note that a follower has everything up to ``position`` on its disk. ``near``: its copy is nearly complete."""
         follower = self.followers.get(name)
         if follower is None or follower.state == ABSENT:
             return
@@ -175,7 +175,7 @@ class OriginCopies:
         self._advance()
 
     def _let_join(self, follower: Follower, now: float) -> None:
-        """Let acknowledgements wait for a follower that lacks little."""
+        """Let acknowledgements wait for a follower whose copy is nearly complete."""
         if follower.state == CATCHING_UP and follower.near and follower.wanted and now >= follower.not_before:
             if self.known and not follower.failed:
                 self._set(follower, JOINING, now)

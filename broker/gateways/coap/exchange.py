@@ -398,7 +398,7 @@ class CoapEndpoint:
             self._set_timer()
 
     def end(self) -> None:
-        """The conversation is over: nothing is sent any more, and open requests have no answer."""
+        """End the conversation: send nothing more, and leave open requests without an answer."""
         if self._ended:
             return
         self._ended = True

@@ -271,7 +271,7 @@ class Deliveries:
         self._set_timer()
 
     def end(self) -> None:
-        """The conversation is over."""
+        """End the conversation."""
         self._cancel_timer()
         self._waiting = self._unanswered = self._registering = None
         self._waiting_bytes = 0

@@ -55,7 +55,7 @@ class Predefined:
 
 
 def short_name(topic: str) -> int | None:
-    """Return a topic name of two characters as the number that stands for it; None: it is none."""
+    """Return a topic name of two characters as its number in packets; None: the name is not two characters long."""
     if len(topic) != SHORT:
         return None
     data = topic.encode()

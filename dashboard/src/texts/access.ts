@@ -108,7 +108,7 @@ export const texts = inLanguage("access", {
       certificateAbout: "PEM, with the intermediate certificates that the client sends. No private key: the test does not check it.",
       commonName: "Common name",
       subject: "Subject",
-      namesAbout: "The test treats a certificate with this name as valid. The setting tls.peer_cert_as_username of the listener decides which of the two names applies.",
+      namesAbout: "The test accepts these names as those of a valid certificate. The setting tls.peer_cert_as_username of the listener selects the name that becomes the username.",
       oneName: "Enter one of the two names.",
       clientid: "Client ID",
       username: "Username",

@@ -54,7 +54,7 @@ export const texts = inLanguage("overview", {
     withWeek: "Compare with the week before",
     day: (name: string) => `${name}, a day before`,
     week: (name: string) => `${name}, a week before`,
-    none: "The node does not keep twice this time range.",
+    none: "The node keeps no figures for the period before this time range.",
     unknown: "The node has no figures of that earlier time.",
   },
   happened: {

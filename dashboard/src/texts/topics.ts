@@ -68,7 +68,7 @@ export const texts = inLanguage("topics", {
       clientid: "Client ID",
       clientidAbout: "On its own: a client that is connected or has a session.",
       username: "Username",
-      usernameAbout: "With a username, an address or a listener, the check is about a client that could connect.",
+      usernameAbout: "Enter a username, an address or a listener to check a client that is not connected.",
       address: "Address",
       listener: "Listener",
       action: "Action",

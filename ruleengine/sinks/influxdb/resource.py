@@ -56,7 +56,7 @@ class InfluxDb(BatchSink):
 
 
 class InfluxDb1(InfluxDb):
-    """InfluxDB 1. Its names of precisions differ."""
+    """InfluxDB 1, which has other names for precisions than InfluxDB 2."""
 
     def __init__(self, context: SinkContext) -> None:
         """Raises ParamError."""

@@ -182,7 +182,7 @@ class KafkaClient(AIOKafkaClient):  # type: ignore[misc]  # aiokafka is not type
             return made
 
     async def _metadata_update(self, cluster_metadata: Any, topics: Iterable[str] | None) -> bool:
-        """Only the topics in use: a cluster may have very many."""
+        """Request metadata only for the topics in use, because a cluster may have very many topics."""
         nodes = [each.nodeId for each in self.cluster.brokers()]
         random.shuffle(nodes)
         for node in nodes:

@@ -126,7 +126,7 @@ def network_params(order: int) -> tuple[Param, ...]:
               Text("Idle time after which TCP checks a connection; 0s: never",
                    "TCP 在连接空闲多久后进行检测；0s 则不检测"), default="0s"),
         Param("query_api_versions", order + 2, "boolean", Text("Query API Versions", "查询 API 版本"),
-              Text("Ask for the versions of the protocol; false is refused: "
+              Text("Ask the broker for its protocol versions. Must be true: "
                    "all brokers since Kafka 0.10 answer",
                    "查询协议版本；不支持 false"), default=True),
         Param("ssl", order + 3, "boolean", Text("TLS", "TLS"), Text("Connect by TLS", "使用 TLS 连接"), default=False),

@@ -73,7 +73,7 @@ class KafkaConsumer:
             await client.set_topics(list(self._mappings))
             for each in self._mappings:
                 if not client.cluster.partitions_for_topic(each):
-                    raise OSError(f"topic {each}: it does not exist, or the user may not read it")
+                    raise OSError(f"topic {each} does not exist, or the user may not read it")
         finally:
             await client.close()
 

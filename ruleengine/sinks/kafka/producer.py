@@ -159,7 +159,7 @@ class KafkaProducer:
         if not every:
             if topic in client.cluster.unauthorized_topics:
                 return DeliveryOutcome(f"topic {topic}: the user may not write to it", retry=True)
-            return DeliveryOutcome(f"topic {topic}: it does not exist", retry=True)
+            return DeliveryOutcome(f"topic {topic} does not exist", retry=True)
         if now - self._asked.setdefault(topic, now) >= options.refresh:
             self._asked[topic] = now
             client.force_metadata_update()
@@ -309,7 +309,7 @@ class KafkaProducer:
 
     @staticmethod
     def _end(partition: _Partition, outcome: DeliveryOutcome, outcomes: list[DeliveryOutcome]) -> None:
-        """No later record of the partition is sent before those that have to wait."""
+        """End a batch. Records that have to wait are sent before all later records of the partition."""
         for number in partition.rows[partition.start :]:
             outcomes[number] = outcome
         partition.parts.clear()

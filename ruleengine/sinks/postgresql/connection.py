@@ -35,7 +35,7 @@ _EVERY_ROW: Final = ("42P01", "42703", "42601", "42883", "42P18", "3F")
 
 
 class _Prepared(NamedTuple):
-    """``many`` writes any number of rows; None: they are written by ``one``, in a transaction."""
+    """Prepared statements. ``many`` writes any number of rows; if it is None, ``one`` writes them, in a transaction."""
 
     one: asyncpg.prepared_stmt.PreparedStatement
     many: asyncpg.prepared_stmt.PreparedStatement | None

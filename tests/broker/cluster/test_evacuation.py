@@ -178,7 +178,7 @@ async def test_a_node_that_cannot_take_them_leaves_them_where_they_are(
         while "evacuation_waits" not in caplog.text:
             await cluster[0].pass_time(GRACE)
             await asyncio.sleep(0.05)
-    assert "limits.memory: it has no memory" in caplog.text
+    assert "limits.memory: that node has no memory" in caplog.text
     assert sessions(cluster, 0) == ["s"]
     for number in (1, 2):
         cluster[number].server.memory.limit = limit
@@ -340,7 +340,9 @@ async def test_nobody_is_sent_away_while_no_session_can_move(tmp_path: Path, mon
 async def test_not_all_nodes_are_evacuated(cluster: ClusterNodes) -> None:
     for number in (0, 1):
         await cluster[number].server.cluster.evacuate()
-    with pytest.raises(ChangeRefused, match=r"n1@127\.0\.0\.1: it is evacuated itself; n2@127\.0\.0\.1: it is ev"):
+    with pytest.raises(
+        ChangeRefused, match=r"n1@127\.0\.0\.1: that node is being evacuated, too; n2@127\.0\.0\.1: that node"
+    ):
         await cluster[2].server.cluster.evacuate()
     await cluster[2].client("s")
 

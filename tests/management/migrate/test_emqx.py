@@ -149,7 +149,7 @@ WRONG = {
     "mqtt.max_packet_size = large\n": "emqx.conf:1: wrong: mqtt.max_packet_size large: expected a size such as 1MB",
     "zone.external.idle_timeout = soon\n": "expected a time such as 15s",
     "zone.external.enable_acl = maybe\n": "expected on or off",
-    "listener.ssl.external = 8883\n": "it has no certfile",
+    "listener.ssl.external = 8883\n": "no certfile",
     "nonsense\n": "emqx.conf:1: wrong: nonsense: expected key = value",
     "acl_file = etc/none.conf\n": "none.conf: wrong: acl_file: No such file",
 }
@@ -344,7 +344,7 @@ def test_modules_of_an_export_are_named(tmp_path: Path, capsys: pytest.CaptureFi
     _, told = migrated(path, tmp_path / "into", capsys)
     assert "left out: module retainer: its limits are [retained]" in told
     assert "left out: module of_a_later_version: no counterpart" in told
-    assert "left out: module recon: it is disabled" in told
+    assert "left out: module recon: disabled" in told
 
 
 SUBSCRIPTIONS = """
@@ -369,7 +369,7 @@ def test_proxy_subscriptions(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     [
         ("module.subscription.1.topic = a/#/b", "module.subscription.1.topic a/#/b: not a Topic Filter"),
         ("module.subscription.1.topic = a\nmodule.subscription.1.qos = 3", "module.subscription.1.qos 3: expected"),
-        ("module.subscription.1.qos = 1", "module.subscription.1: it has no topic"),
+        ("module.subscription.1.qos = 1", "module.subscription.1: no topic"),
         ("module.subscription.1.topic = $share/g/a\nmodule.subscription.1.nl = 1", "cannot have it"),
     ],
 )

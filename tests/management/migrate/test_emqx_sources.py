@@ -304,6 +304,6 @@ def test_a_module_that_is_disabled_and_one_with_certificates(
     path.write_text(json.dumps(text))
     found, told = migrated(path, tmp_path, capsys)
     access: Any = found.access
-    assert access.redis is None and "left out: module redis_authentication: it is disabled" in told
+    assert access.redis is None and "left out: module redis_authentication: disabled" in told
     assert (access.postgresql.tls, access.postgresql.tls_verify, access.postgresql.cafile) == (True, True, "")
     assert "write the certificate or key into a file, and its path into access.postgresql.cafile" in told

@@ -336,7 +336,7 @@ WRONG = {
     "utf-8": ("# \udcff\n", "mosquitto.conf:1: wrong: configuration: not UTF-8"),
     "acl": ("listener 1\nacl_file DIR/acl\n", "acl:2: wrong: topic a/#/b"),
     "keyfile": ("listener 1\ncertfile DIR/acl\n", "mosquitto.conf:2: wrong: certfile: keyfile is missing"),
-    "bridge": ("listener 1\nconnection x\ntopic a\n", "mosquitto.conf:2: wrong: connection x: it has no address"),
+    "bridge": ("listener 1\nconnection x\ntopic a\n", "mosquitto.conf:2: wrong: connection x: no address"),
     "database": ("listener 1\npersistence true\npersistence_location DIR/\n", "mosquitto.db: wrong: persistence file"),
 }
 
