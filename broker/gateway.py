@@ -249,7 +249,7 @@ class Gateway:
         if self.listener.name != self.name:
             raise ValueError(f"the listener of gateway {self.name} has the name {self.listener.name}")
         if self.listener.websocket:
-            raise ValueError(f"gateway {self.name}: WebSocket frames are for MQTT alone")
+            raise ValueError(f"gateway {self.name}: only MQTT listeners can use WebSocket")
         if self.listener.datagram and self.listener.local:
             raise ValueError(f"gateway {self.name}: a datagram listener has no Unix socket")
 

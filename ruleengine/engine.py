@@ -12,7 +12,7 @@ from taipan.broker.server import Server
 from .actions.action import ActionType
 from .config import RuleEngineSettings
 from .delivery.buffer_store import BufferStore
-from .error import UNKNOWN, WRONG, RuleEngineError
+from .error import WRONG, RuleEngineError
 from .event import EventEnvironment
 from .events.kinds import EVENTS, KINDS
 from .functions.registry import FUNCTIONS, Function
@@ -178,5 +178,5 @@ class RuleEngine:
         """Return the action type. Raises RuleEngineError."""
         kind = self.action_types.get(name)
         if kind is None:
-            raise RuleEngineError(UNKNOWN, f"there is no action {name[:64]}")
+            raise RuleEngineError.unknown("action", name, self.action_types)
         return kind

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Final, Literal
 
 from .params import ParamError
@@ -30,6 +32,13 @@ class RuleEngineError(Exception):
         self.ids = ids
         self.line = line
         self.column = column
+
+    @classmethod
+    def unknown(cls, kind: str, name: str, known: Iterable[str]) -> RuleEngineError:
+        """Return the refusal of a name that does not exist; it names the most similar one of ``known``."""
+        near = get_close_matches(name[:64], sorted(known), 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        return cls(UNKNOWN, f"there is no {kind} {name[:64]}{hint}")
 
     @classmethod
     def of_sql(cls, error: SqlError) -> RuleEngineError:

@@ -442,7 +442,7 @@ class ResourceManager:
         expect("type", name, str, "a string")
         kind = self.types.get(name)
         if kind is None:
-            raise RuleEngineError(UNKNOWN, f"there is no resource type {name[:64]}")
+            raise RuleEngineError.unknown("resource type", name, self.types)
         return kind
 
     @staticmethod

@@ -546,7 +546,7 @@ class RuleManager:
     def _action_type(self, name: str) -> ActionType:
         kind = self.action_types.get(name)
         if kind is None:
-            raise RuleEngineError(UNKNOWN, f"there is no action {name[:64]}")
+            raise RuleEngineError.unknown("action", name, self.action_types)
         return kind
 
     def _next_number(self) -> int:

@@ -140,6 +140,7 @@ async def test_an_unknown_resource(method: str, path: str, body: Any) -> None:
         ({"type": "web_hook", "config": {"url": "http://h", "keyfile": {"file": 5}}}, 400, 108, "keyfile"),
         ({"type": "web_hook", "config": {"url": "https://h", "certfile": {"file": "x"}}}, 400, 108, "keyfile"),
         ({"type": "no_such", "config": {}}, 404, 102, "no_such"),
+        ({"type": "backend_redis", "config": {}}, 404, 102, "backend_redis; did you mean backend_redis_single?"),
         ({"type": "web_hook", "config": {"url": "not a url"}}, 400, 108, "url"),
         ({"type": "web_hook", "config": {"url": "http://h", "method": "PATCH"}}, 400, 108, "method"),
         ({"type": "web_hook", "config": {"url": "http://h", "headers": "x"}}, 400, 108, "headers"),

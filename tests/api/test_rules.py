@@ -263,6 +263,7 @@ async def test_a_wrong_rule_is_refused(body: Any, code: int, about: str) -> None
     "action, about",
     [
         ({"name": "no_such", "params": {}}, "no_such"),
+        ({"name": "data_to_redi", "params": {}}, "data_to_redi; did you mean data_to_redis?"),
         ({"name": "data_to_webserver", "params": {"$resource": "resource:none"}}, "resource:none"),
     ],
 )
