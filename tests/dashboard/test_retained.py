@@ -7,6 +7,7 @@ import pytest
 from playwright.async_api import Page, expect
 
 from tests.support.browser import DashboardNode, accessible
+from tests.support.forms import row_action
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
@@ -87,7 +88,7 @@ async def test_published_and_deleted(open_page: OpenPage, shared_node: Dashboard
         await expect(dialog).to_have_count(0)
     await page.get_by_label("Topic matches").fill("made/+")
     await expect(table.locator("tbody tr")).to_have_count(3)
-    await table.get_by_role("row").filter(has_text="made/0").get_by_role("button", name="Delete").click()
+    await row_action(table.get_by_role("row").filter(has_text="made/0"), "Delete…")
     await expect(dialog.get_by_role("listitem")).to_have_text("made/0")
     await dialog.get_by_role("button", name="Delete").click()
     await expect(table.locator("tbody tr")).to_have_count(2)

@@ -34,7 +34,7 @@ async def test_everything_is_found_by_the_keyboard(open_page: OpenPage, shared_n
         ("ess-07", "Client", "press-07", "/clients/press-07"),
         ("olga", "Username", "press-07", "/clients/press-07"),
         ("plant/oslo/pre", "Topic", "plant/oslo/press", "/topics/topic?topic=plant%2Foslo%2Fpress"),
-        ("warehouse", "Rule", made, f"/rules/{made.replace(':', '%3A')}"),
+        ("warehouse", "Rule", made, f"/rules/rule/{made.replace(':', '%3A')}"),
         ("max_queued_messages", "Setting", "max_queued_messages", "/node/configuration?search="),
         ("listen", "Page", "Listeners", "/node/listeners"),
         ("never-let-in", "History of client", "never-let-in", "/clients/never-let-in"),
@@ -70,6 +70,7 @@ async def test_hostile_names_are_text_and_a_viewer_may_search(open_page: OpenPag
 async def test_a_dialog_keeps_what_was_typed(open_page: OpenPage) -> None:
     page = await open_page("/access/users")
     await page.get_by_role("button", name="New user").click()
+    await expect(page.get_by_role("dialog")).to_be_visible()
     await page.keyboard.press("Control+k")
     await expect(page.get_by_role("dialog")).to_have_count(1)
     await expect(page.get_by_role("dialog", name="Search everything")).to_have_count(0)

@@ -70,3 +70,13 @@ async def confirmed(page: Page, action: str, hits: str = "") -> None:
 def row(page: Page | Locator, text: str) -> Locator:
     """Of a table: that which has this text."""
     return page.locator("tbody tr").filter(has_text=text)
+
+
+async def row_action(scope: Locator, item: str) -> Locator:
+    """Open the menu of a row, and choose; the item is returned, whether or not it can be chosen."""
+    await scope.get_by_role("button", name="Actions for").click()
+    found = scope.get_by_role("button", name=item)
+    await expect(found).to_be_visible()
+    if await found.is_enabled():
+        await found.click()
+    return found

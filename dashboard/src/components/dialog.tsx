@@ -88,7 +88,7 @@ function Confirm({ question, answer }: { question: Question; answer: (done: bool
       {hits.length > 0 && (
         <>
           <p>{texts.confirm.hits}</p>
-          <ul class="hits">
+          <ul class="hits" tabIndex={0} aria-label={texts.confirm.hits}>
             {hits.slice(0, LISTED).map((hit) => (
               <li key={hit}>
                 <Name text={hit} />

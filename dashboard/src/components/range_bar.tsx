@@ -23,7 +23,7 @@ function Custom({ range }: { range: Range }) {
     form.closest("details")?.removeAttribute("open");
   };
   return (
-    <details class="columns range-custom">
+    <details class="drop range-custom">
       <summary>{texts.range.custom}</summary>
       <form class="popup" key={`${from} ${to}`} onSubmit={submit}>
         <label>

@@ -1,14 +1,18 @@
 import { signal, useComputed } from "@preact/signals";
 import type { ComponentChildren, VNode } from "preact";
 import { useCallback, useEffect, useMemo, useRef, useState } from "preact/hooks";
-import type { Page } from "../api";
+import { type Page, save } from "../api";
+import { csv } from "../csv";
 import { number } from "../format";
 import { useData } from "../hooks";
 import { language } from "../language";
 import { place, setQuery } from "../router";
 import { remember, remembered } from "../storage";
 import { texts } from "../texts/common";
+import { Copy } from "./copy";
 import { ErrorPanel } from "./error";
+import { toastError } from "./toast";
+import { Views } from "./views";
 
 export interface Column<T> {
   key: string;
@@ -18,6 +22,10 @@ export interface Column<T> {
   sort?: (row: T) => number | string | boolean | null | undefined;
   /** The field by which the node sorts all rows, not only those of the page; the rows come in this order. */
   order?: string;
+  /** Its value in a file, where it is neither what it is sorted by nor the field of `order`. */
+  value?: (row: T) => unknown;
+  /** An identifier that one may want elsewhere: with a button that copies it. */
+  copy?: (row: T) => string | null | undefined;
   /** Figures stand on the right. */
   right?: boolean;
   /** In one line. */
@@ -54,7 +62,21 @@ interface Common<T> {
   tools?: ComponentChildren;
   /** A class for a row, such as `faint`. */
   rowClass?: (row: T) => string;
+  /** All rows for a file, where there are more than those of the page. */
+  all?: () => Promise<T[]>;
+  /** Whether filters can be kept under a name. */
+  views?: boolean;
 }
+
+function valueOf<T>(column: Column<T>, row: T): unknown {
+  if (column.value) return column.value(row);
+  if (column.sort) return column.sort(row);
+  if (column.copy) return column.copy(row);
+  return column.order === undefined ? undefined : (row as Record<string, unknown>)[column.order];
+}
+
+/** Columns of buttons are none of a file. */
+const hasValue = <T,>(column: Column<T>): boolean => Boolean(column.value ?? column.sort ?? column.copy ?? column.order);
 
 function chosenColumns(id: string): string[] | undefined {
   const text = remembered(`taipan.columns.${id}`);
@@ -147,14 +169,28 @@ export function Table<T>(props: Common<T> & { rows: T[]; busy?: boolean; foot?: 
     const next = by !== column ? first : sort === first ? second : undefined;
     setQuery(column.order === undefined ? { sort: next } : { sort: next, page: undefined }, true);
   };
+  const download = async (): Promise<void> => {
+    const wanted = shown.filter(hasValue);
+    const found = props.all ? await props.all() : sorted;
+    const text = csv(wanted.map((column) => column.title), found.map((row) => wanted.map((column) => valueOf(column, row))));
+    // The mark tells programs for tables that it is UTF-8.
+    save(new Blob(["\ufeff", text], { type: "text/csv" }), `${id}.csv`);
+  };
+  const cards = !fits.has("medium");
+  // Elements that are drawn as blocks are no table to a screen reader otherwise.
+  const role = <R extends string>(name: R): { role?: R } => (cards ? { role: name } : {});
   const choosable = columns.filter((column) => !column.fixed);
   const line = (row: T, place: string | number): VNode => (
-    <tr key={place} class={props.rowClass?.(row) ?? ""}>
-      {shown.map((column) => (
-        <td key={column.key} class={column.right ? "right" : column.nowrap ? "nowrap" : ""}>
-          {column.render(row)}
-        </td>
-      ))}
+    <tr key={place} class={props.rowClass?.(row) ?? ""} {...role("row")}>
+      {shown.map((column) => {
+        const copied = column.copy?.(row);
+        return (
+          <td key={column.key} class={column.right ? "right" : column.nowrap ? "nowrap" : ""} data-label={column.title} {...role("cell")}>
+            {column.render(row)}
+            {copied ? <Copy text={copied} /> : null}
+          </td>
+        );
+      })}
     </tr>
   );
   const slots = useRef(new Slots());
@@ -165,7 +201,7 @@ export function Table<T>(props: Common<T> & { rows: T[]; busy?: boolean; foot?: 
   }, [sorted, count]);
   const next = useMemo(() => (count < sorted.length ? sorted.slice(0, count) : sorted), [sorted, count]);
   // While the next rows are awaited, those that are in sight are not drawn again; nor is a row when its neighbours are.
-  const drawn = useMemo(() => new Map<T, { place: string | number; row: VNode }>(), [shown, props.rowClass]);
+  const drawn = useMemo(() => new Map<T, { place: string | number; row: VNode }>(), [shown, props.rowClass, cards]);
   const body = useMemo(() => {
     const keys = next.map(props.rowKey);
     const places: (string | number)[] = props.reuse ? slots.current.of(keys) : keys;
@@ -176,18 +212,24 @@ export function Table<T>(props: Common<T> & { rows: T[]; busy?: boolean; foot?: 
       const known = before.get(row);
       drawn.set(row, known?.place === place ? known : { place, row: line(row, place) });
     });
-    return <tbody>{next.map((row) => drawn.get(row)?.row)}</tbody>;
+    return <tbody {...role("rowgroup")}>{next.map((row) => drawn.get(row)?.row)}</tbody>;
   }, [next, drawn]);
 
   const scroller = useRef<HTMLDivElement>(null);
   const [more, look] = useSides(scroller, [next, shown]);
   return (
-    <div class={`table-block${more.left ? " more-left" : ""}${more.right ? " more-right" : ""}`} aria-busy={props.busy ?? false}>
+    <div class={`table-block${cards ? " cards" : ""}${more.left ? " more-left" : ""}${more.right ? " more-right" : ""}`} aria-busy={props.busy ?? false}>
       <div class="table-tools">
         {props.tools}
         {more.right && (
           <button type="button" class="small table-more" onClick={() => scroller.current?.scrollBy({ left: scroller.current.clientWidth * 0.7 })}>
             {texts.table.right}
+          </button>
+        )}
+        {props.views && <Views id={id} />}
+        {rows.length > 0 && shown.filter(hasValue).length > 1 && (
+          <button type="button" class="small table-csv" title={texts.table.csvTitle} onClick={() => void download().catch(toastError)}>
+            {texts.table.csv}
           </button>
         )}
         {choosable.length > 1 && (
@@ -205,14 +247,15 @@ export function Table<T>(props: Common<T> & { rows: T[]; busy?: boolean; foot?: 
         )}
       </div>
       <div class="table-scroll" ref={scroller} onScroll={look} tabIndex={0} role="region" aria-label={props.label}>
-        <table>
+        <table {...role("table")} aria-label={cards ? props.label : undefined}>
           <caption class="sr">{props.label}</caption>
-          <thead>
-            <tr>
+          <thead {...role("rowgroup")}>
+            <tr {...role("row")}>
               {shown.map((column) => (
                 <th
                   key={column.key}
                   scope="col"
+                  {...role("columnheader")}
                   class={column.right ? "right" : ""}
                   aria-sort={by === column ? (down ? "descending" : "ascending") : undefined}
                 >
@@ -243,6 +286,9 @@ export function orderOf<T>(columns: Column<T>[], sort: string | undefined): stri
   return field === undefined ? undefined : sort?.startsWith("-") ? `-${field}` : field;
 }
 
+/** Rows of a file at most, and of each request for it. */
+const EXPORTED = 10_000;
+const PART_OF_EXPORT = 1_000;
 const LIMITS = [20, 50, 100, 500];
 const LIMIT = 50;
 
@@ -293,7 +339,17 @@ export function PagedTable<T>(
   const turn = (next: number): void => setQuery({ page: next === 1 ? undefined : String(next) }, true);
   return (
     <Table
+      views
       {...rest}
+      all={async () => {
+        const found: T[] = [];
+        for (let next = 1; found.length < EXPORTED; next += 1) {
+          const answer = await load(next, PART_OF_EXPORT, new AbortController().signal);
+          found.push(...answer.rows);
+          if (!answer.meta.hasnext || answer.rows.length === 0) break;
+        }
+        return change ? change(found) : found;
+      }}
       rows={all}
       busy={slow}
       foot={

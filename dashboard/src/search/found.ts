@@ -70,7 +70,7 @@ export function found(text: string, known: Known, asked: Asked): Found[] {
     .map((one): Found => ({ kind: "username", text: one.clientid, about: one.username, href: link(["clients", one.clientid]) }));
   const topics = asked.topics.map(({ topic }): Found => ({ kind: "topic", text: topic, href: link(["topics", "topic"], { topic }) }));
   const rules = best(known.rules.filter((one) => has(`${one.id} ${one.description} ${one.rawsql}`, words)), (one) => one.id, low).map(
-    (one): Found => ({ kind: "rule", text: one.id, about: one.description || one.rawsql, href: link(["rules", one.id]) }),
+    (one): Found => ({ kind: "rule", text: one.id, about: one.description || one.rawsql, href: link(["rules", "rule", one.id]) }),
   );
   const resources = best(known.resources.filter((one) => has(`${one.id} ${one.type} ${one.description ?? ""}`, words)), (one) => one.id, low).map(
     (one): Found => ({ kind: "resource", text: one.id, about: one.type, href: link(["rules", "resources", one.id]) }),

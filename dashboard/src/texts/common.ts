@@ -84,6 +84,8 @@ export const texts = inLanguage("common", {
     },
   },
   table: {
+    csv: "CSV",
+    csvTitle: "Download the rows of all pages with these columns, at most 10,000",
     actions: "Actions",
     columns: "Columns",
     columnsMore: (count: number) => `Columns (${count} more)`,
@@ -147,6 +149,19 @@ export const texts = inLanguage("common", {
     more: "Show more",
     copy: "Copy",
     copied: "Payload copied",
+  },
+  copy: {
+    title: "Copy",
+    label: (text: string) => `Copy ${text}`,
+    done: "Copied",
+    failed: "This browser does not allow copying.",
+  },
+  views: {
+    title: "Views",
+    some: (count: number) => `Views (${count})`,
+    name: "Name of the view",
+    save: "Save filters",
+    remove: (name: string) => `Delete view ${name}`,
   },
   search: {
     title: "Search everything",

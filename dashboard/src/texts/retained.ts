@@ -38,6 +38,7 @@ export const texts = inLanguage("retained", {
   },
   publish: "Publish a message",
   remove: {
+    menu: (topic: string) => `Actions for ${topic}`,
     one: "Delete",
     title: "Delete this retained message?",
     text: "New subscribers no longer receive it. Current subscribers are not notified.",

@@ -4,6 +4,7 @@ export const texts = inLanguage("rules", {
   tabs: { label: "Rules and resources", rules: "Rules", resources: "Resources" },
   common: { none: "none", remove: "Delete", change: "Edit", back: "All rules" },
   list: {
+    menu: (rule: string) => `Actions for ${rule}`,
     new: "New rule",
     search: "Source contains…",
     description: "Description contains…",

@@ -1,21 +1,24 @@
 import { useMemo, useState } from "preact/hooks";
 import { type Page, api } from "../../api";
-import { Badge, Empty, PageHead } from "../../components/basic";
+import { Badge, Change, Empty, PageHead } from "../../components/basic";
 import { ChosenFilter, TypedFilter } from "../../components/filters";
 import { Name } from "../../components/name";
 import { type Column, PagedTable, orderOf } from "../../components/table";
 import { TimeAgo } from "../../components/time";
+import { toastError } from "../../components/toast";
 import { bytes, duration, number } from "../../format";
 import { useQuery } from "../../hooks";
 import { link, place, setQuery } from "../../router";
 import { texts as common } from "../../texts/common";
 import { texts } from "../../texts/clients";
 import { FILTERS, FIRST, type FilterName, NAMES, filtersOf, fromLocal, namedBy, toLocal } from "./filters";
-import { KickButton } from "./orders";
+import { ClientMenu, kickAll } from "./orders";
 import { NotHere } from "./refused";
 import { type Client, NEVER, addressOf, stateOf, userOf, versionOf } from "./record";
 
 const EVERY = 5_000;
+/** Clients that are ended by their filters at most, in one go. */
+const MATCHING = 10_000;
 
 function TimeFilter({ name }: { name: FilterName }) {
   const [value, set] = useQuery(name);
@@ -65,16 +68,17 @@ const COLUMNS: Column<Client>[] = [
     title: columns.clientid,
     fixed: true,
     order: "clientid",
+    copy: (client) => client.clientid,
     render: (client) => (
       <a href={link(["clients", client.clientid])}>
         <Name text={client.clientid} />
       </a>
     ),
   },
-  { key: "state", title: columns.state, order: "connected", render: (client) => <StateBadge client={client} /> },
-  { key: "username", room: "medium", title: columns.username, order: "username", render: (client) => <Name text={userOf(client)} /> },
-  { key: "address", room: "wide", title: columns.address, nowrap: true, order: "ip_address", render: addressOf },
-  { key: "protocol", title: columns.protocol, off: true, order: "proto_ver", render: versionOf },
+  { key: "state", title: columns.state, order: "connected", value: (client) => texts.states[stateOf(client)], render: (client) => <StateBadge client={client} /> },
+  { key: "username", room: "medium", title: columns.username, order: "username", copy: userOf, render: (client) => <Name text={userOf(client)} /> },
+  { key: "address", room: "wide", title: columns.address, nowrap: true, order: "ip_address", value: addressOf, render: addressOf },
+  { key: "protocol", title: columns.protocol, off: true, order: "proto_ver", value: versionOf, render: versionOf },
   { key: "since", room: "wide", title: columns.since, nowrap: true, order: "connected_at", render: (client) => <TimeAgo at={client.connected_at} /> },
   {
     key: "ended",
@@ -107,7 +111,7 @@ const COLUMNS: Column<Client>[] = [
 ];
 
 function kickColumn(onDone: () => void): Column<Client> {
-  return { key: "act", title: "", fixed: true, render: (client) => <KickButton id={client.clientid} onDone={onDone} /> };
+  return { key: "act", title: "", fixed: true, render: (client) => <ClientMenu id={client.clientid} onDone={onDone} /> };
 }
 
 export function ClientList() {
@@ -121,6 +125,15 @@ export function ClientList() {
   const order = orderOf(COLUMNS, place.value.query["sort"]);
   const load = (page: number, limit: number, signal: AbortSignal): Promise<Page<Client>> =>
     api.page<Client>("/clients", { ...filters, ...(order && { _sort: order }), _page: page, _limit: limit }, signal);
+  const matching = async (): Promise<string[]> => {
+    const ids: string[] = [];
+    for (let page = 1; ids.length < MATCHING; page += 1) {
+      const { rows, meta } = await api.page<Client>("/clients", { ...filters, _page: page, _limit: 1_000 });
+      ids.push(...rows.map((client) => client.clientid));
+      if (!meta.hasnext || rows.length === 0) break;
+    }
+    return ids;
+  };
   return (
     <>
       <PageHead title={common.pages.clients}>
@@ -153,6 +166,13 @@ export function ClientList() {
         load={load}
         deps={[JSON.stringify(filters), order, kicked]}
         every={EVERY}
+        tools={
+          set > 0 && (
+            <Change kind="danger" onClick={() => void kickAll(matching, () => setKicked((count) => count + 1)).catch(toastError)}>
+              {texts.kick.all}
+            </Change>
+          )
+        }
         empty={
           set > 0 ? (
             <NotHere search={namedBy(filters)} clientid={filters["clientid"] ?? filters["_like_clientid"]} />

@@ -1,32 +1,88 @@
 /** What an operator may order about a client. */
 
+
 import { useState } from "preact/hooks";
-import { api, part } from "../../api";
+import { ApiError, api, part } from "../../api";
 import { nodeNow } from "../../clock";
 import { Change } from "../../components/basic";
 import { Dialog, confirm } from "../../components/dialog";
 import { type Field, Form } from "../../components/form";
+import { Menu } from "../../components/menu";
 import { nameText } from "../../components/name";
 import { toast } from "../../components/toast";
+import { go } from "../../router";
 import { login } from "../../session";
 import { texts } from "../../texts/clients";
 import { type Client, userOf, withoutMountpoint } from "./record";
 
-export function KickButton({ id, onDone }: { id: string; onDone: () => void }) {
-  const kick = async (): Promise<void> => {
-    const done = await confirm({
-      title: texts.kick.title,
-      hits: [id],
-      text: texts.kick.text,
-      action: texts.kick.action,
-      work: () => api.del(`/clients/${part(id)}`),
-    });
-    if (!done) return;
-    toast(texts.kick.done);
-    onDone();
-  };
+async function kick(id: string, onDone: () => void): Promise<void> {
+  const done = await confirm({
+    title: texts.kick.title,
+    hits: [id],
+    text: texts.kick.text,
+    action: texts.kick.action,
+    work: () => api.del(`/clients/${part(id)}`),
+  });
+  if (!done) return;
+  toast(texts.kick.done);
+  onDone();
+}
+
+/** What can be done with a client of the list. */
+export function ClientMenu({ id, onDone }: { id: string; onDone: () => void }) {
   return (
-    <Change kind="danger" onClick={() => void kick()} aria-label={`${texts.kick.action} ${nameText(id)}`}>
+    <Menu
+      label={texts.kick.menu(nameText(id, 60))}
+      items={[
+        { title: texts.kick.open, act: () => go(["clients", id]), reads: true },
+        { title: texts.kick.trace, act: () => go(["trouble", "traces"], { new: 1, type: "clientid", clientid: id }) },
+        { title: `${texts.kick.action}…`, act: () => void kick(id, onDone), danger: true },
+      ]}
+    />
+  );
+}
+
+/** So many requests beside each other. */
+const BESIDE = 4;
+/** The code of the API for a client that is neither connected nor has a session. */
+const GONE = 112;
+
+/** End all these clients: they are counted and named first. */
+export async function kickAll(read: () => Promise<string[]>, onDone: () => void): Promise<void> {
+  const ids = await read();
+  if (ids.length === 0) {
+    toast(texts.kick.noneLeft);
+    return;
+  }
+  let failed = 0;
+  const done = await confirm({
+    title: texts.kick.allTitle(ids.length),
+    hits: ids,
+    text: texts.kick.text,
+    action: texts.kick.allAction(ids.length),
+    work: async () => {
+      const waiting = [...ids];
+      const worker = async (): Promise<void> => {
+        for (let id = waiting.pop(); id !== undefined; id = waiting.pop()) {
+          try {
+            await api.del(`/clients/${part(id)}`);
+          } catch (error) {
+            // It has gone meanwhile.
+            if (!(error instanceof ApiError && error.code === GONE)) failed += 1;
+          }
+        }
+      };
+      await Promise.all(Array.from({ length: BESIDE }, worker));
+      if (failed > 0) throw new Error(texts.kick.someFailed(failed, ids.length));
+    },
+  });
+  if (done) toast(texts.kick.allDone(ids.length));
+  onDone();
+}
+
+export function KickButton({ id, onDone }: { id: string; onDone: () => void }) {
+  return (
+    <Change kind="danger" onClick={() => void kick(id, onDone)} aria-label={`${texts.kick.action} ${nameText(id)}`}>
       {texts.kick.action}
     </Change>
   );

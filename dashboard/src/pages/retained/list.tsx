@@ -1,8 +1,9 @@
 import { useState } from "preact/hooks";
 import { type Page, api } from "../../api";
-import { Change, Empty } from "../../components/basic";
+import { Empty } from "../../components/basic";
 import { TypedFilter } from "../../components/filters";
-import { Name } from "../../components/name";
+import { Menu } from "../../components/menu";
+import { Name, nameText } from "../../components/name";
 import { PagedTable } from "../../components/table";
 import { TimeAgo } from "../../components/time";
 import { bytes } from "../../format";
@@ -43,6 +44,7 @@ export function RetainedList({ changed }: { changed: number }) {
             title: columns.topic,
             fixed: true,
             sort: (one) => one.topic,
+            copy: (one) => one.topic,
             render: (one) => (
               <a href={link(["retained", "message", one.topic])}>
                 <Name text={one.topic} />
@@ -60,9 +62,7 @@ export function RetainedList({ changed }: { changed: number }) {
             title: "",
             fixed: true,
             render: (one) => (
-              <Change kind="danger" onClick={() => void remove(one)}>
-                {texts.remove.one}
-              </Change>
+              <Menu label={texts.remove.menu(nameText(one.topic, 60))} items={[{ title: `${texts.remove.one}…`, act: () => void remove(one), danger: true }]} />
             ),
           },
         ]}

@@ -2,7 +2,8 @@ import { useState } from "preact/hooks";
 import { api, part } from "../../api";
 import { Badge, Change, Empty, Search } from "../../components/basic";
 import { confirm } from "../../components/dialog";
-import { Name } from "../../components/name";
+import { Menu } from "../../components/menu";
+import { Name, nameText } from "../../components/name";
 import { type Column, PagedTable } from "../../components/table";
 import { TimeAgo } from "../../components/time";
 import { attempt, toast } from "../../components/toast";
@@ -101,6 +102,7 @@ export function RuleList() {
     title: columns.id,
     fixed: true,
     sort: (rule) => rule.id,
+    copy: (rule) => rule.id,
     render: (rule) => (
       <>
         <a href={link(["rules", "rule", rule.id])}>
@@ -119,12 +121,13 @@ export function RuleList() {
     title: "",
     fixed: true,
     render: (rule) => (
-      <span class="actions">
-        <Change onClick={() => void switchRule(rule).then(again)}>{isOn(rule) ? texts.list.disable : texts.list.enable}</Change>
-        <Change kind="danger" onClick={() => void removeRule(rule).then(again)}>
-          {texts.common.remove}
-        </Change>
-      </span>
+      <Menu
+        label={texts.list.menu(nameText(rule.id, 60))}
+        items={[
+          { title: isOn(rule) ? texts.list.disable : texts.list.enable, act: () => void switchRule(rule).then(again) },
+          { title: `${texts.common.remove}…`, act: () => void removeRule(rule).then(again), danger: true },
+        ]}
+      />
     ),
   };
   const list: Column<Rule>[] = [

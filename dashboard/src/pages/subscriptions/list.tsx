@@ -2,7 +2,8 @@ import { useState } from "preact/hooks";
 import { type Page, type Query, api } from "../../api";
 import { Change, Empty } from "../../components/basic";
 import { ChosenFilter, TypedFilter } from "../../components/filters";
-import { Name } from "../../components/name";
+import { Menu } from "../../components/menu";
+import { Name, nameText } from "../../components/name";
 import { PagedTable } from "../../components/table";
 import { useKey } from "../../keys";
 import { link, place, setQuery } from "../../router";
@@ -65,13 +66,14 @@ export function SubscriptionList() {
             title: texts.columns.client,
             fixed: true,
             sort: (one) => one.clientid,
+            copy: (one) => one.clientid,
             render: (one) => (
               <a href={link(["clients", one.clientid])}>
                 <Name text={one.clientid} />
               </a>
             ),
           },
-          { key: "topic", title: texts.columns.topic, fixed: true, sort: (one) => one.topic, render: (one) => <Name text={one.topic} /> },
+          { key: "topic", title: texts.columns.topic, fixed: true, sort: (one) => one.topic, copy: (one) => one.topic, render: (one) => <Name text={one.topic} /> },
           { key: "qos", title: texts.columns.qos, right: true, sort: (one) => one.qos, render: (one) => one.qos },
           {
             key: "share",
@@ -93,7 +95,12 @@ export function SubscriptionList() {
             key: "act",
             title: "",
             fixed: true,
-            render: (one) => <Change onClick={() => void end(one)}>{client.subscriptions.unsubscribe}</Change>,
+            render: (one) => (
+              <Menu
+                label={client.kick.menu(nameText(`${one.clientid} ${one.topic}`, 60))}
+                items={[{ title: `${client.subscriptions.unsubscribe}…`, act: () => void end(one), danger: true }]}
+              />
+            ),
           },
         ]}
         empty={

@@ -81,6 +81,8 @@ export const texts: typeof English = {
     },
   },
   table: {
+    csv: "导出 CSV",
+    csvTitle: "下载所有页的数据，包含当前列，最多 10,000 行",
     actions: "操作",
     columns: "列",
     columnsMore: (count: number) => `列（另有 ${count} 列）`,
@@ -144,6 +146,19 @@ export const texts: typeof English = {
     more: "显示更多",
     copy: "复制",
     copied: "消息内容已复制",
+  },
+  copy: {
+    title: "复制",
+    label: (text: string) => `复制 ${text}`,
+    done: "已复制",
+    failed: "此浏览器不允许复制。",
+  },
+  views: {
+    title: "视图",
+    some: (count: number) => `视图（${count}）`,
+    name: "视图名称",
+    save: "保存筛选条件",
+    remove: (name: string) => `删除视图 ${name}`,
   },
   search: {
     title: "全局搜索",

@@ -38,6 +38,7 @@ export const texts: typeof English = {
   },
   publish: "发布消息",
   remove: {
+    menu: (topic: string) => `${topic} 的操作`,
     one: "删除",
     title: "删除这条保留消息？",
     text: "新的订阅者不会再收到它。现有订阅者不会收到通知。",

@@ -4,6 +4,7 @@ export const texts: typeof English = {
   tabs: { label: "规则与资源", rules: "规则", resources: "资源" },
   common: { none: "无", remove: "删除", change: "编辑", back: "所有规则" },
   list: {
+    menu: (rule: string) => `${rule} 的操作`,
     new: "新建规则",
     search: "来源包含…",
     description: "描述包含…",
