@@ -1,7 +1,5 @@
-import { expect, test } from "vitest";
+import { expect, test, vi } from "vitest";
 import { inTurn } from "../src/turns";
-
-const task = (): Promise<void> => new Promise((done) => setTimeout(done, 5));
 
 test("each piece in a task of its own, in order, and once", async () => {
   const done: string[] = [];
@@ -18,8 +16,7 @@ test("each piece in a task of its own, in order, and once", async () => {
   inTurn(two);
   inTurn(one);
   expect(done).toEqual([]);
-  await task();
-  await task();
+  await vi.waitFor(() => expect(done).toHaveLength(3));
   expect(done).toEqual(["one 0", "two 1", "one 1"]);
 });
 
@@ -32,8 +29,7 @@ test("a piece that fails does not keep the others", async () => {
     throw new Error("this one");
   });
   inTurn(() => done.push("that one"));
-  await task();
-  await task();
+  await vi.waitFor(() => expect(done).toHaveLength(1));
   process.off("uncaughtException", listener);
   expect(done).toEqual(["that one"]);
   expect(caught).toHaveLength(1);

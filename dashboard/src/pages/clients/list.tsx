@@ -168,7 +168,7 @@ export function ClientList() {
         every={EVERY}
         tools={
           set > 0 && (
-            <Change kind="danger" onClick={() => void kickAll(matching, () => setKicked((count) => count + 1)).catch(toastError)}>
+            <Change onClick={() => void kickAll(matching, () => setKicked((count) => count + 1)).catch(toastError)}>
               {texts.kick.all}
             </Change>
           )
