@@ -376,6 +376,75 @@ async def test_a_copy_is_deleted_by_hand(tmp_path: Path) -> None:
         await assert_same_logs(cluster, 0, 1)
 
 
+async def test_a_slow_follower_pauses_publishers(tmp_path: Path) -> None:
+    """What it has not confirmed is bounded, as what waits for the node's own disk."""
+    limits = {"memory": 268_435_456}
+    async with replicated(
+        tmp_path, cluster={"replica_timeout": 600.0, "stopped_after": 900.0}, limits=limits
+    ) as cluster:
+        await until_in_sync(cluster[0], cluster[1])
+        await away(cluster[0], "s", 5, "#")
+        most = shipping(cluster[0])._log.max_pending
+        budget = cluster[0].server.broker.budget
+        (log,) = _logs_of_copies(cluster[1])
+        publishers = [await cluster[0].client(f"p{number}", 5) for number in range(8)]
+        with log.lock:
+            flooding = [asyncio.ensure_future(flood(publisher, 10, 500_000)) for publisher in publishers]
+            await until(lambda: budget.congested)
+            for _ in range(20):
+                await asyncio.sleep(0.02)
+                # What was read before the pause comes on top: a buffer and a packet of each client.
+                assert shipping(cluster[0]).tail_bytes <= most + len(publishers) * 1_500_000
+                parts = cluster[0].server.memory.parts()
+                assert parts["messages"] >= shipping(cluster[0]).tail_bytes
+        await asyncio.gather(*flooding)
+        assert not budget.congested
+        await assert_same_logs(cluster, 0, 1)
+
+
+async def test_a_copy_is_damaged(tmp_path: Path) -> None:
+    """A copy whose file cannot be read as it is lacks something: it leaves the record, and is filled again."""
+    async with replicated(tmp_path) as cluster:
+        await until_in_sync(cluster[0], cluster[1])
+        cluster.expected = ("replica_trouble",)
+        await away(cluster[0], "s", 5, "#")
+        publisher = await cluster[0].client("p", 5)
+        await flood(publisher, 10, 10_000)
+        directory = copy_of(cluster, 0, 1)
+        await cluster.stop(1)
+        file = directory / "taipan.db"
+        content = bytearray(file.read_bytes())
+        content[4096:4104] = b"\xff" * 8  # the head of the page with the table
+        file.write_bytes(content)
+        await flood(publisher, 1)
+        await cluster.start(1)
+        await until_in_sync(cluster[0])
+        await flood(publisher, 10)
+        await assert_same_logs(cluster, 0, 1)
+
+
+async def test_a_qos_2_handshake_waits_for_the_copy(tmp_path: Path) -> None:
+    """PUBREC and PUBCOMP, too; a follower that is lost in between delays them once."""
+    async with replicated(tmp_path) as cluster:
+        await until_in_sync(cluster[0], cluster[1])
+        await away(cluster[0], "s", 5, "t", 2)
+        for version in VERSIONS:
+            publisher = await cluster[0].client(f"p{version}", version)
+            (log,) = _logs_of_copies(cluster[1])
+            with log.lock:
+                await publisher.send(Publish("t", b"%d" % version, 2, False, False, 7, {}))
+                await asyncio.sleep(0.1)
+                await publisher.nothing()
+            await publisher.answer(Ack, type=c.PUBREC, packet_id=7)
+            await publisher.send(Publish("t", b"%d" % version, 2, False, True, 7, {}))
+            await publisher.answer(Ack, type=c.PUBREC, packet_id=7)
+            await publisher.pubrel(7)
+            await publisher.answer(Ack, type=c.PUBCOMP, packet_id=7)
+        client = await cluster[0].client("s", 5, expiry=3600, session_present=True)
+        assert [(await client.expect_publish()).payload for _ in VERSIONS] == [b"4", b"5"]
+        await client.nothing()
+
+
 async def test_fewer_copies_than_replicas_min(tmp_path: Path) -> None:
     """Rather than going on without a copy, the node refuses, as with a disk in trouble."""
     async with replicated(tmp_path, cluster={"replicas_min": 1, "replica_timeout": 2.0}) as cluster:
@@ -459,6 +528,35 @@ async def test_nats_is_gone_and_the_node_goes_on_alone(tmp_path: Path) -> None:
         await flood(publisher, 20)
         await until_in_sync(cluster[0])
         await assert_same_logs(cluster, 0, 1)
+
+
+async def test_a_nats_server_is_killed(tmp_path: Path) -> None:
+    """A real one, under traffic, with the nodes' connections: what was under way is sent again, and the logs stay the
+    same."""
+    async with NatsServers(1) as servers:  # which outlives the nodes
+        nodes = nodes_on(servers.urls, tmp_path, replica_timeout=2.0)
+        async with nodes as (origin, follower):
+            for node in (origin, follower):
+                node.ignore(lambda record: record.getMessage().startswith(("replicas_trouble", "nats_")))
+            await away(origin, "s", 5, "#")
+            publisher = await origin.client("p", 5)
+            sent = await flood(publisher, 100)
+            flooding = asyncio.ensure_future(flood(publisher, 200, 1000))
+            await servers[0].kill()
+            await asyncio.sleep(0.2)
+            assert not flooding.done()
+            await servers[0].start()
+            sent += await flooding
+            await until_in_sync(origin)
+            client = await origin.client("s", 5, expiry=3600, session_present=True)
+            assert [(await client.expect_publish()).payload for _ in sent] == sent
+            await until(lambda: shipping(origin).core.durable == shipping(origin).core.last)
+            last = shipping(origin).core.last
+            original = Path(origin.settings.node.data_dir)
+            copy = copy_directory(Path(follower.settings.node.data_dir), "n1@127.0.0.1")
+    copied = rows(copy)
+    assert copied[-1][0] >= last
+    assert copied == [row for row in rows(original) if row[0] <= copied[-1][0]]
 
 
 # --------------------------------------------------------------- the origin restarts

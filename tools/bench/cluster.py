@@ -14,6 +14,8 @@ the system likes; figures of work are processor time, which holds up better than
   servers, of which the one is killed too that leads the bucket of sessions.
 - C8: retained messages of QoS 1 on 1,000 topics, until two or five nodes have them: processor time of all nodes a
   message, against that of a single node without ``[cluster]``.
+- C9: durable QoS 1 with and without a copy on the other node, to a session whose client is connected (D2), and to one
+  whose client is offline (C9q): processor time of both nodes.
 - C7: two nodes on one port (``reuse_port``) against one: S6b by processor time in the same way, and by rate.
 """
 
@@ -61,7 +63,9 @@ def processor_time(pid: int) -> float:
 class Nodes:
     """A NATS server and nodes. ``port`` and ``pid`` have an entry for each node; ``nats`` is the server's pid."""
 
-    def __init__(self, directory: Path, count: int, level: str, share_port: bool, clustered: bool) -> None:
+    def __init__(
+        self, directory: Path, count: int, level: str, share_port: bool, clustered: bool, replicas: int = 0
+    ) -> None:
         self.directory = directory
         self.port: list[int] = []
         self.process: list[subprocess.Popen[bytes]] = []
@@ -104,7 +108,7 @@ enabled = false
 """
             if clustered:
                 config += f'[cluster]\nservers = ["nats://127.0.0.1:{nats_port}"]\n'
-                config += "link_queue_messages = 10000000\nstrict_subscribe = true\n"
+                config += f"link_queue_messages = 10000000\nstrict_subscribe = true\nreplicas = {replicas}\n"
             file = directory / f"n{number}.toml"
             file.write_text(config)
             self.port.append(port)
@@ -140,10 +144,12 @@ enabled = false
 
 
 @contextlib.contextmanager
-def nodes(count: int, level: str = "memory", share_port: bool = False, clustered: bool = True) -> Iterator[Nodes]:
+def nodes(
+    count: int, level: str = "memory", share_port: bool = False, clustered: bool = True, replicas: int = 0
+) -> Iterator[Nodes]:
     """Run this number of nodes during the block."""
     with tempfile.TemporaryDirectory(prefix="taipan-bench-cluster-", ignore_cleanup_errors=True) as directory:
-        running = Nodes(Path(directory), count, level, share_port, clustered)
+        running = Nodes(Path(directory), count, level, share_port, clustered, replicas)
         try:
             yield running
         finally:
@@ -372,6 +378,67 @@ def retained(count: int, rounds: int, duration: str) -> list[str]:
     ]
 
 
+def replicas(rounds: int, duration: str) -> list[str]:
+    """D2 and messages that are queued, with and without a copy on the other node, in turn."""
+    lines = []
+    for name, what, measure in (
+        ("C9", "D2: QoS 1 to a persistent session, whose client is connected", _delivered),
+        ("C9q", "QoS 1 to a persistent session, whose client is offline", _queued),
+    ):
+        spent: dict[int, list[list[float]]] = {0: [], 1: []}
+        for _ in range(rounds):
+            for copies in (0, 1):
+                with nodes(2, "disk", replicas=copies) as running:
+                    _until_in_sync(running, copies)
+                    spent[copies].append(measure(running, duration))
+        both = {copies: [sum(each[:2]) for each in found] for copies, found in spent.items()}
+        ratio = statistics.median(both[1]) / statistics.median(both[0])
+        lines.append(
+            _row(
+                name,
+                f"{what}: processor time of both nodes, with one copy",
+                f"{_span(both[1])} µs",
+                f"{_span(both[0])} µs without",
+                f"{ratio:.2f} times",
+                "1.7 times",
+            )
+        )
+        for part, index in (("of the node with the copy", 1), ("of the NATS server", 2)):
+            with_copy, without = ([each[index] for each in spent[copies]] for copies in (1, 0))
+            lines.append(_row("", part, f"{_span(with_copy)} µs", f"{_span(without)} µs without", "", ""))
+    return lines
+
+
+def _delivered(running: Nodes, duration: str) -> list[float]:
+    options: dict[str, object] = {"subport": running.port[0], "qos": 1, "window": 100, "outstanding": 1000, "clean": 0}
+    count = int(float(duration) * 20_000)
+    row, spent = counted([*running.pid, running.nats], running.port[0], duration, count, options)
+    return [each / (row["delivered"] - 1) * 1e6 for each in spent]
+
+
+def _queued(running: Nodes, duration: str) -> list[float]:
+    with connected(running.port[0], "offline", clean=False) as client:
+        subscribe(client, "queue", 1)
+    _publish(running.port[0], "queue", 2000)
+    _until_idle(running)
+    count = 60_000
+    before = [processor_time(pid) for pid in (*running.pid, running.nats)]
+    _publish(running.port[0], "queue", count)
+    return [
+        (processor_time(pid) - was) / count * 1e6 for pid, was in zip((*running.pid, running.nats), before, strict=True)
+    ]
+
+
+def _until_in_sync(running: Nodes, copies: int) -> None:
+    """Wait until each node has its copies."""
+    logs = [running.directory / f"n{number + 1}.log" for number in range(len(running.pid))]
+    until = time.monotonic() + 30
+    while copies and not all("replicas_in_sync nodes=n" in log.read_text() for log in logs):
+        if time.monotonic() > until:
+            raise SystemExit("the copies are not complete")
+        time.sleep(0.1)
+
+
 def _retain(port: int, count: int, topics: int) -> None:
     """Retain messages of QoS 1, and wait for all PUBACKs; at most 500 are under way."""
     with connected(port, "retains") as client:
@@ -583,6 +650,7 @@ PARTS: dict[str, Callable[[int, str], list[str]]] = {
     "C7": one_port,
     "C8": lambda rounds, duration: retained(2, rounds, duration),
     "C8m": lambda rounds, duration: retained(5, rounds, duration),
+    "C9": replicas,
 }
 
 

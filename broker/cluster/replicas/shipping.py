@@ -551,13 +551,7 @@ class Shipping:
     async def _write_record(self, target: tuple[str, ...]) -> None:
         core = self.core
         now = self._loop.time()
-        gone = core.members.difference(target)
-        for name in sorted(gone):
-            follower = core.followers[name]
-            logger.warning(
-                "replica_removed node=%s state=%s behind=%s error=%s setting=%s", name, follower.state,
-                core.last - follower.position, follower.failed or "-", "cluster.replica_timeout",
-            )  # fmt: skip
+        gone = [core.followers[name] for name in sorted(core.members.difference(target))]
         core.writing(target, now)
         try:
             self._revision = await self._put(target, self._revision)
@@ -565,9 +559,13 @@ class Shipping:
             await self._read_record()
             return
         core.record_is(target, self._loop.time())
-        for name in sorted(gone):
+        for follower in gone:
+            logger.warning(
+                "replica_removed node=%s behind=%s error=%s setting=%s", follower.name,
+                core.last - follower.position, follower.failed or "-", "cluster.replica_timeout",
+            )  # fmt: skip
             self._context.refusals.count(_LEFT)
-            self._maybe_forget(name, 0)
+            self._maybe_forget(follower.name, 0)
         logger.info("replicas_in_sync nodes=%s", ",".join(target) or "-")
 
     async def _put(self, in_sync: tuple[str, ...], revision: int) -> int:
