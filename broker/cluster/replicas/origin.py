@@ -25,7 +25,6 @@ IN_SYNC: Final = "in_sync"
 _MARKS: Final = 8
 """How often, within the time that a follower has, the time of a batch is noted."""
 _MOST_MARKS: Final = 64
-NO_LIMIT: Final = 1 << 62
 
 
 class Follower:
@@ -74,6 +73,7 @@ class OriginCopies:
         self._began = now
         self._fewer_since: float | None = now
         self._late: frozenset[str] = frozenset()
+        self._waited: frozenset[str] | None = frozenset()  # ``waited_for``; None: it may have changed
         # (first batch of an interval, its time)
         self._marks: list[tuple[int, float]] = [(1, now)]
 
@@ -92,6 +92,7 @@ class OriginCopies:
 
     def record_is(self, in_sync: Iterable[str], now: float) -> None:
         """The record is this node's, confirmed, and has this in-sync set."""
+        self._waited = None
         self.members = frozenset(in_sync)
         self._unanswered = frozenset()
         self._writing = None
@@ -115,11 +116,13 @@ class OriginCopies:
 
     def writing(self, in_sync: Iterable[str], now: float) -> None:
         """A record with this in-sync set is being written."""
+        self._waited = None
         self._writing = frozenset(in_sync)
         self._writing_since = now
 
     def write_failed(self, unknown: bool) -> None:
         """The record was not written; ``unknown``: or may be written later."""
+        self._waited = None
         if unknown and self._writing is not None:
             self._unanswered |= self._writing
             self._dirty = True
@@ -161,11 +164,17 @@ class OriginCopies:
             follower.position = 0
             self._set(follower, ABSENT, now)
 
-    def acknowledged(self, name: str, position: int, from_tail: bool, near: bool, now: float) -> None:
-        """Note that a follower has everything up to ``position`` on its disk. ``near``: its copy is nearly complete."""
+    def acknowledged(self, name: str, position: int, from_tail: bool, near: bool, now: float) -> bool:
+        """Note that a follower has everything up to ``position`` on its disk. ``near``: its copy is nearly complete.
+        Return whether more than ``durable`` may have changed."""
         follower = self.followers.get(name)
         if follower is None or follower.state == ABSENT:
-            return
+            return True
+        if follower.state == IN_SYNC and not follower.failed:
+            follower.position = max(follower.position, min(position, self.last))
+            follower.near = near
+            self._advance()
+            return False
         follower.failed = ""
         follower.position = max(follower.position, min(position, self.last))
         if follower.state == FILLING and from_tail:
@@ -173,6 +182,7 @@ class OriginCopies:
         follower.near = near
         self._let_join(follower, now)
         self._advance()
+        return True
 
     def _let_join(self, follower: Follower, now: float) -> None:
         """Let acknowledgements wait for a follower whose copy is nearly complete."""
@@ -234,8 +244,11 @@ class OriginCopies:
     @property
     def waited_for(self) -> frozenset[str]:
         """The followers for which acknowledgements wait."""
-        joining = [each.name for each in self.followers.values() if each.state == JOINING]
-        return self._in_records.union(joining) if joining else self._in_records
+        waited = self._waited
+        if waited is None:
+            joining = [each.name for each in self.followers.values() if each.state == JOINING]
+            waited = self._waited = self._in_records.union(joining)
+        return waited
 
     @property
     def _in_records(self) -> frozenset[str]:
@@ -324,8 +337,11 @@ class OriginCopies:
             waited -= self._late  # they leave the record before they take part again
         elif not self.known or len(self.members) < self._minimum:
             return
-        reached = min([self.followers[name].position for name in waited], default=NO_LIMIT)
-        self.durable = max(self.durable, min(self.written, reached))
+        followers = self.followers
+        reached = min([self.written, *[followers[name].position for name in waited]])
+        if reached <= self.durable:
+            return
+        self.durable = reached
         assert self._alone or all(
             self.followers[name].position >= self.durable or not self._is_sound(self.followers[name])
             for name in self._in_records
@@ -359,5 +375,6 @@ class OriginCopies:
 
     def _set(self, follower: Follower, state: str, now: float) -> None:
         if follower.state != state:
+            self._waited = None
             follower.state = state
             follower.since = now

@@ -357,14 +357,18 @@ class Shipping:
         in_tail = self._is_in_tail(session)
         if answer.trouble:
             self.core.failed(name, answer.trouble)
+            changed = True
         else:
-            self.core.acknowledged(name, answer.disk, in_tail, near and in_tail, now)
+            changed = self.core.acknowledged(name, answer.disk, in_tail, near and in_tail, now)
         before, needs = self._dropped
         if session.dropped < before and answer.disk >= needs:
             session.dropped = before
             self._send(session, DropBatches(session.run, before), now)
         self._send_more(session)
-        self._decide(now)
+        if changed or self._trouble is not None:
+            self._decide(now)
+        else:
+            self._log.copied()
 
     def _is_in_tail(self, session: _Session) -> bool:
         return session.sent + 1 >= self._tail.first
