@@ -381,6 +381,7 @@ class ClusterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     replicas_min: Annotated[int, Meta(ge=0, le=2)] = 0  # with fewer complete copies, nothing is acknowledged
     replica_timeout: PositiveSeconds = 2.0  # an acknowledgement waits no longer for a copy
     replicas_isolated: Literal["wait", "alone"] = "wait"  # without NATS and without an answer of a copy
+    failover_after: PositiveSeconds = 5.0  # without a heartbeat; then a node with a copy takes over
     rack: str = ""  # copies are preferred on nodes of another one
 
 

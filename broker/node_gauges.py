@@ -32,6 +32,7 @@ def add_gauges(server: "Server") -> None:
     gauge("memory.used", lambda: memory.used)
     for name in memory.parts():
         gauge(f"memory.{name}", partial(_memory_part, server, name))
+    gauge("nodes.hosted", lambda: len(server.hosted))
     if server.store is not None:
         gauge("store.trouble", lambda: int(_durability(server).commit.trouble is not None))
         gauge("store.pending", lambda: _durability(server).commit.pending)
@@ -47,6 +48,7 @@ def _add_memory(server: "Server") -> None:
         memory.source(name, octets)
     memory.source("http", lambda: sum([octets() for octets in server.http_bytes]))
     memory.source("delayed", lambda: server.delayed.size)
+    memory.source("hosted", lambda: sum([node.server.own_bytes for node in server.hosted.values()]))
 
 
 def _socket_bytes(server: "Server") -> int:

@@ -3,19 +3,17 @@
 import asyncio
 import gc
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Final, cast
-from zlib import crc32
 
 from .access.banned import Banned
 from .access.control import AccessControl
 from .access.flapping import Flapping
 from .access.guesses import was_here
 from .access.publisher_rights import PublisherRights
-from .access.stored.rules import PLACES as ACL_PLACES
 from .access.stored.rules import StoredAclRules
 from .access.stored.source import StoredSource
 from .access.stored.users import StoredUsers
@@ -68,6 +66,7 @@ from .version import product_version
 if TYPE_CHECKING:
     from .cluster.nats.interface import Nats
     from .cluster.nats_cluster import NatsCluster
+    from .hosted_node import HostedNode, PartsAbove
 
 logger = logging.getLogger(__name__)
 
@@ -184,7 +183,7 @@ class Server:
         durability = settings.durability
         on_disk = durability.level == "disk"
         self.connections: dict[Connection, None] = {}
-        self.memory = Memory(parse_limit(settings.limits.memory), self.broker.account)
+        self.memory = self._make_memory()
         self.before_login = self.context.before_login
         self.before_login.resize(self.memory.limit)
         self.memory.resized = self.before_login.resize
@@ -197,6 +196,9 @@ class Server:
         accept_loss = settings.data.access_lost == "accept"
         self.store = Store(Path(settings.node.data_dir), queue_memory, accept_loss) if on_disk else None
         self.store_alarms = StoreAlarms(self.store, self.alarms, self.access)
+        # Lost nodes that this process runs from their copies, by name, and what the packages above add to each.
+        self.hosted: dict[str, HostedNode] = {}
+        self.above_hosted: Callable[[Server], PartsAbove] | None = None
         self._nats_cluster = None if settings.cluster is None else self._make_cluster(nats)
         self.cluster: Cluster = self._nats_cluster or SingleNode(settings.node.name, self.version, self.clock.now())
         self.broker.cluster = self.cluster
@@ -242,35 +244,17 @@ class Server:
 
     def _make_cluster(self, nats: "Nats | None") -> "NatsCluster":
         # Imported here, because a node without a cluster needs neither this nor the NATS client.
-        from .cluster.context import ClusterContext
-        from .cluster.nats_cluster import NatsCluster
+        from .node_cluster import make_cluster
 
-        cluster = self.settings.cluster
-        self.stored_rules.share_places(crc32(self.settings.node.name.encode()) % ACL_PLACES, ACL_PLACES)
-        if nats is None:
-            assert cluster is not None
-            try:
-                from .cluster.nats.client import NatsClient, largest_packet
-            except ImportError as error:
-                raise ValueError(f"[cluster] requires the package nkeys ({error}): pip install nkeys") from error
-            nats = NatsClient(cluster, self.settings.node.name, largest_packet(self.settings))
-        context = ClusterContext(
-            self.settings,
-            nats,
-            self.broker,
-            self.context,
-            self.tables,
-            self.alarms,
-            self.clock,
-            self.broker.rng,
-            self.version,
-        )
-        return NatsCluster(
-            context,
-            self._zone_of,
-            self.refusal_of_will,
-            None if self.settings.durability.level == "memory" else Path(self.settings.node.data_dir),
-        )
+        return make_cluster(self, nats)
+
+    @property
+    def hosted_by(self) -> str:
+        """Return the node in whose process this lost one runs; empty: this node has a process of its own."""
+        return ""
+
+    def _make_memory(self) -> Memory:
+        return Memory(parse_limit(self.settings.limits.memory), self.broker.account)
 
     def _memory_alarm(self, short: bool) -> None:
         if not short:
@@ -299,20 +283,15 @@ class Server:
         self.ticker.every(0.0, self.guard.tick)
         self.ticker.every(1.0, self._sweep)
         self.ticker.every(1.0, self.stats.sample)
-        self.ticker.every(1.0, self.sys_topics.tick)
         self.ticker.every(1.0, self.broker.topic_sample.tick)
         self.ticker.every(0.0, self.client_sweep.tick)
         self.ticker.every(1.0, lambda _: self.tracing.tick(self.clock.wall()))
-        settings = self.settings
-        labels = listener_labels(settings.listeners)
-        for listener, zone, label in zip(settings.listeners, settings.listener_zones, labels, strict=True):
-            self.listeners.append(
-                Listener(listener, zone, self._connect, self.clock, label, self.descriptors, self.before_login)
-            )
-            self._facts[label] = self._facts_of(self.listeners[-1], listener, zone)
+        self._make_listeners()
         try:
+            if self._nats_cluster is not None:
+                await self._nats_cluster.prepare()
             if self.store is not None:
-                self._recover(loop)
+                await self._recover(self.store, loop)
                 await self.store.flush()
             if self._nats_cluster is None:
                 self._end_internal_sessions()
@@ -330,7 +309,7 @@ class Server:
             self.stored_users.warn_of_missing_package()
             for index, opening in enumerate(self.listeners):
                 await opening.start()
-                listener, zone = settings.listeners[index], settings.listener_zones[index]
+                listener, zone = self.settings.listeners[index], self.settings.listener_zones[index]
                 self._facts[opening.label] = self._facts_of(opening, listener, zone)
         except BaseException:
             for opened in self.listeners:
@@ -348,31 +327,47 @@ class Server:
         self.ticker.start()
         self.context.reviews.start()
 
-    def _recover(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _make_listeners(self) -> None:
+        """Create the listeners, which open later. Recovered sessions have the limits of their listeners."""
+        self.ticker.every(1.0, self.sys_topics.tick)
+        settings = self.settings
+        labels = listener_labels(settings.listeners)
+        for listener, zone, label in zip(settings.listeners, settings.listener_zones, labels, strict=True):
+            self.listeners.append(
+                Listener(listener, zone, self._connect, self.clock, label, self.descriptors, self.before_login)
+            )
+            self._facts[label] = self._facts_of(self.listeners[-1], listener, zone)
+
+    async def _recover(self, store: Store, loop: asyncio.AbstractEventLoop) -> None:
         """Restore all durable state, before clients are accepted."""
-        assert self.store is not None
         # Millions of objects that will all stay.
         collecting = gc.isenabled()
         gc.disable()
         try:
-            durability = self.store.open(
-                loop,
-                self.flusher.wake,
-                self.clock.now,
-                self.tables,
-                lambda: self.clock.skew,
-                self.memory.limit,
-                self.broker.budget,
-            )
-            self.broker.attach_durability(durability)
-            shed = self.guard.shed_at_once
-            hold = None if self._nats_cluster is None else self._nats_cluster.wills.hold
-            self.store.recover(self.broker, self._zone_of, self.delayed.recover, self.refusal_of_will, shed, hold)
+            for _ in self._restore(store, loop):
+                pass
         finally:
             if collecting:
                 gc.enable()
+
+    def _restore(self, store: Store, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+        """Restore what the store has read, in steps."""
+        durability = store.open(
+            loop,
+            self.flusher.wake,
+            self.clock.now,
+            self.tables,
+            lambda: self.clock.skew,
+            self.memory.limit,
+            self.broker.budget,
+        )
+        self.broker.attach_durability(durability)
+        shed = self.guard.shed_at_once
+        hold = None if self._nats_cluster is None else self._nats_cluster.wills.hold
+        yield from store.recover_in_steps(
+            self.broker, self.zone_of, self.delayed.recover, self.refusal_of_will, shed, hold
+        )
         self.ticker.every(0.2, self._compact)
-        store = self.store
         self.ticker.every(1.0, lambda _: store.verify_path())
         self.store_alarms.opened(store)
 
@@ -392,7 +387,8 @@ class Server:
         assert durability is not None
         return durability
 
-    def _zone_of(self, listener: str) -> tuple[ZoneSettings, Limits]:
+    def zone_of(self, listener: str) -> tuple[ZoneSettings, Limits]:
+        """Return the settings and limits of the sessions of a listener, by its name."""
         if self._nats_cluster is not None:
             internal = self._nats_cluster.zone_of(listener)
             if internal is not None:
@@ -538,6 +534,8 @@ class Server:
         self.rewrite.use(settings.rewrite)
         self.auto_subscribe.use(settings.auto_subscribe)
         self._set_refusing(settings)
+        for hosted in self.hosted.values():
+            hosted.server.reload(settings)
         self.settings = settings
 
     def _set_refusing(self, settings: BrokerSettings) -> None:

@@ -17,6 +17,8 @@ from .certificate_expiry import ExpiryAlarms
 from .configuration.config import Loaded
 
 if TYPE_CHECKING:
+    from taipan.broker.hosted_node import PartsAbove
+
     from .management_server import ManagementServer
 
 
@@ -41,8 +43,15 @@ class Assembly:
                 self.server, settings.management, self.engine, settings.history, settings.dashboard, tell
             )
             self.management.operations.configuration.use(loaded)
+        self.server.above_hosted = self._above_hosted
         self.expiry: ExpiryAlarms | None = None
         self._disconnected = False
+
+    def _above_hosted(self, server: Server) -> PartsAbove:
+        """Return what runs with a lost node that this process runs from its copy."""
+        from .hosted_parts import HostedParts  # imported here: only a cluster with replicas needs it
+
+        return HostedParts(server, self.loaded, self.management is not None)
 
     async def start(self) -> None:
         """Accept clients and operators. Raises the errors of its parts, and leaves nothing open then."""

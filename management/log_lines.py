@@ -20,7 +20,7 @@ from functools import lru_cache
 from typing import Final, TextIO
 
 from taipan.broker.observability.log_lines import WaitingLine, WaitingLines, collect
-from taipan.broker.observability.log_text import field, filled, line_of, quoted, shorten, timestamp
+from taipan.broker.observability.log_text import field, filled, hosted_node, line_of, quoted, shorten, timestamp
 
 from .configuration.config import LogSettings
 
@@ -105,6 +105,9 @@ class TextLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         line = line_of(record.created, record.levelname, record.name, _message(record))
+        hosted = hosted_node.get()
+        if hosted:
+            line = f"{line} hosted={quoted(hosted)}"
         trace = self._trace(record)
         return f"{line} exception={quoted(trace)}" if trace else line
 
@@ -124,6 +127,9 @@ class JsonLines(TextLines):
         for name, value in fields.items():
             plain = value if value is None or isinstance(value, (bool, int, float)) else shorten(value)
             line.setdefault(name, plain)
+        hosted = hosted_node.get()
+        if hosted:
+            line["hosted"] = hosted
         trace = self._trace(record)
         if trace:
             line["exception"] = trace

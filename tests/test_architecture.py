@@ -102,7 +102,8 @@ PARTS = (
     Part("transport", "broker.transport", "channel core gateways loop mqtt persistence routing session settings"),
     Part(
         "server",
-        "broker.server broker.client_sweep broker.node_gauges broker.store_alarms",
+        "broker.server broker.client_sweep broker.hosted_node broker.node_cluster broker.node_gauges"
+        " broker.store_alarms",
         "access channel cluster cluster-members cluster-nats core extensions loop mqtt observability persistence"
         " routing session settings store transport version",
     ),
@@ -187,6 +188,7 @@ PARTS = (
     Part(
         "node",
         "management.assembly management.certificate_expiry management.commands management.configuration_check"
+        " management.hosted_parts"
         " management.early_signals management.log_lines management.management_server management.node"
         " management.secret_line management.start management.systemd_notify management.workers",
         "access api cluster cluster-nats compiled configuration core ctl dashboard data_dir history http loop migrate"

@@ -18,14 +18,16 @@ PIECE_MESSAGES: Final = 256
 
 
 class ClusterContext:
-    """``refusals``: refused and dropped messages, counted and logged. ``piece_messages``: number of queued messages
-    sent to another node at once; the simulation uses a smaller value."""
+    """``hosted_by``: the node in whose process this lost one runs; empty: this node has a process of its own.
+    ``refusals``: refused and dropped messages, counted and logged. ``piece_messages``: number of queued messages sent
+    to another node at once; the simulation uses a smaller value."""
 
     __slots__ = (
         "alarms",
         "broker",
         "channels",
         "clock",
+        "hosted_by",
         "name",
         "nats",
         "node",
@@ -50,6 +52,7 @@ class ClusterContext:
         clock: Clock,
         rng: Random,
         version: str,
+        hosted_by: str = "",
     ) -> None:
         assert settings.cluster is not None
         self.node_settings = settings
@@ -64,6 +67,7 @@ class ClusterContext:
         self.clock = clock
         self.rng = rng
         self.version = version
+        self.hosted_by = hosted_by
         self.piece_messages = PIECE_MESSAGES
         self.refusals = Refusals(broker.metrics.refusals, clock.now)
         nats.on_unreadable = lambda: self.refusals.add(MALFORMED, "-", "-")

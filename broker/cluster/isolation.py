@@ -20,6 +20,7 @@ CLOSE_ALL: Final = "close_all"
 _SETTING: Final = "cluster.isolated"
 _DETAIL: Final = "this node is without the other nodes of the cluster"
 _ROUTES_UNKNOWN: Final = "this node does not know yet what the other nodes' clients are subscribed to"
+_REPLACED: Final = "another node runs in place of this one, from a copy of its data"
 _CLOSED_AT_ONCE: Final = 200
 
 
@@ -34,6 +35,8 @@ class Isolation:
 
     def refusal(self) -> Awaitable[Outcome] | None:
         """Return why no client may connect now."""
+        if self._members.replaced:
+            return self._refuse(_REPLACED)
         if self._context.settings.isolated == SERVE_LOCAL:
             return None
         if self._members.isolated:
@@ -54,9 +57,13 @@ class Isolation:
         if policy == CLOSE_ALL:
             self._close_some()
 
+    def replaced(self) -> None:
+        """Close all connections: another node has the sessions of this one."""
+        self._close_some()
+
     def _close_some(self) -> None:
         """Close some connections at a time."""
-        if not self._members.isolated:
+        if not (self._members.isolated or self._members.replaced):
             return
         channels = self._context.channels.channels
         for channel in list(channels.values())[:_CLOSED_AT_ONCE]:

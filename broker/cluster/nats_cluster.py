@@ -5,8 +5,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from ..config import ZoneSettings
-from ..core.cluster import ChangeRefused, Handler, Member, NodeUnreachable
+from ..core.cluster import ChangeRefused, CopyStatus, Handler, Member, NodeUnreachable
 from ..core.outcome import Outcome
 from ..mqtt.message import Message
 from ..session.client_info import ClientInfo
@@ -28,9 +30,12 @@ from .moving.connected import Connected
 from .moving.evacuation import NodeEvacuation
 from .moving.handover import Handover
 from .nats.interface import NoAnswer, Unavailable, Unknown
+from .replicas import returning
 from .replicas.copies import Copies
-from .replicas.records import ReplicaRecords
+from .replicas.origin import IN_SYNC
+from .replicas.records import ReplicaRecord, ReplicaRecords
 from .replicas.shipping import Shipping
+from .replicas.takeover import Host, Takeovers
 from .shared.retained import ClusterRetained
 from .shared.rows import Rows
 from .wills import RefusalOf, Wills
@@ -51,14 +56,22 @@ class NatsCluster:
     clustered: bool = True
 
     def __init__(
-        self, context: ClusterContext, zone_of: ZoneOf, refusal_of_will: RefusalOf, directory: Path | None = None
+        self,
+        context: ClusterContext,
+        zone_of: ZoneOf,
+        refusal_of_will: RefusalOf,
+        directory: Path | None = None,
+        host: Host | None = None,
     ) -> None:
-        """``zone_of``: settings and limits by a listener's name. ``refusal_of_will``: as in ``store.recover``.
-        ``directory``: the node's data directory, if it keeps data."""
+        """``zone_of``: settings and limits by a listener's name. ``refusal_of_will``: as in
+        ``recovery.recover_in_steps``. ``directory``: the node's data directory, if it keeps data. ``host``: runs a lost
+        node from its copy; ``None``: this node itself is run in that way."""
         self.context = context
         self.nats = context.nats
         self.strict_subscribe = context.settings.strict_subscribe
         self._begun = False
+        self._connected = False
+        self._directory = directory
         # The parts, each created from the context and from those above it.
         self.membership = Members(context)
         self.calls = Calls(context)
@@ -81,10 +94,33 @@ class NatsCluster:
         self.replica_records: ReplicaRecords | None = None
         self.copies: Copies | None = None
         self.shipping: Shipping | None = None
+        self.takeovers: Takeovers | None = None
         if context.settings.replicas and directory is not None:
-            self.replica_records = ReplicaRecords(context)
-            self.copies = Copies(context, self.membership, self.replica_records, directory)
-            self.shipping = Shipping(context, self.membership, self.replica_records)
+            records = self.replica_records = ReplicaRecords(context)
+            self.shipping = Shipping(context, self.membership, records)
+            self.shipping.on_replaced.append(self._replaced)
+            if host is not None:
+                self.copies = Copies(context, self.membership, records, directory)
+                self.takeovers = Takeovers(context, self.membership, self.calls, records, self.copies, host)
+                self.claims.expected = self.takeovers.is_expected
+
+    async def prepare(self) -> None:
+        """Before the store is opened: find out whether another node has taken over this one.
+
+        :raises NatsRefused: this NATS cannot be used."""
+        if self.takeovers is None or self.replica_records is None or self._directory is None:
+            return
+        await self.nats.start()
+        self._connected = True
+        await returning.settle(self.context, self.replica_records, self._directory)
+
+    def _replaced(self, record: ReplicaRecord) -> None:
+        node = self.context.node
+        where = (
+            f"{record.hosted_by} runs {node} from its copy" if record.hosted_by else f"{node} has other data elsewhere"
+        )
+        self.membership.lose(f"{where}: restart this node, which begins with an empty store", "cluster.replicas")
+        self.isolation.replaced()
 
     async def start(self) -> None:
         """Become a member. If NATS is unreachable or has no quorum, the node soon serves its own clients, and joins
@@ -101,7 +137,8 @@ class NatsCluster:
         self.routes.start()
         self.shared_groups.start()
         self.known_routes.start()
-        await self.nats.start()
+        if not self._connected:
+            await self.nats.start()
         await self.membership.start()
         if self.membership.left:
             if self.shipping is not None:
@@ -132,29 +169,41 @@ class NatsCluster:
         self.connected.start()
         self.wills.start()
         self.exclusive.start()
+        if self.takeovers is not None:
+            self.takeovers.start()
         self._begun = True
 
     def _start_copies(self) -> None:
-        if self.replica_records is not None and self.copies is not None and self.shipping is not None:
+        if self.replica_records is not None and self.shipping is not None:
             self.replica_records.start()
-            self.copies.start()
+            if self.copies is not None:
+                self.copies.start()
             self.shipping.start()
-            shipping, copies, durability = self.shipping, self.copies, self.context.broker.durability
+            durability = self.context.broker.durability
             assert durability is not None
-            durability.copies_bytes = lambda: shipping.tail_bytes + copies.pending_bytes
+            durability.copies_bytes = self._copies_bytes
 
-    async def _end_own_copies(self) -> None:
+    def _copies_bytes(self) -> int:
+        """Return the memory of batches that other nodes, or the disk of a copy here, have yet to confirm."""
+        sent = 0 if self.shipping is None else self.shipping.tail_bytes
+        return sent + (0 if self.copies is None else self.copies.pending_bytes)
+
+    async def _end_own_copies(self, for_good: bool) -> None:
         """:raises ChangeRefused: the record of the copies cannot be deleted."""
         if self.shipping is not None:
             try:
-                await self.shipping.withdraw()
+                if for_good:  # its host writes the last record
+                    await self.shipping.end()
+                else:
+                    await self.shipping.withdraw()
             except (Unavailable, Unknown) as error:
                 raise ChangeRefused(f"NATS accepts no writes now: {error}") from None
 
     async def _stop_copies(self) -> None:
-        if self.replica_records is not None and self.copies is not None and self.shipping is not None:
+        if self.replica_records is not None and self.shipping is not None:
             await self.shipping.stop()
-            await self.copies.stop()
+            if self.copies is not None:
+                await self.copies.stop()
             self.replica_records.stop()
 
     def _stop_sharing(self) -> None:
@@ -164,6 +213,8 @@ class NatsCluster:
 
     async def stop(self) -> None:
         """Stop taking part, after the clients have disconnected."""
+        if self.takeovers is not None:
+            await self.takeovers.stop()
         await self.evacuation.stop()
         await self.retained.flush(_LAST_FRAMES)
         self._stop_sharing()
@@ -192,7 +243,10 @@ class NatsCluster:
         return self.membership.refused
 
     def members(self) -> list[Member]:
-        return self.membership.members()
+        found = self.membership.members()
+        records = [] if self.replica_records is None else self.replica_records.all()
+        hosts = {each.node: each.hosted_by for each in records if each.hosted_by and not each.ended}
+        return [msgspec.structs.replace(each, hosted_by=hosts.get(each.name, "")) for each in found] if hosts else found
 
     def claim(
         self, client: ClientInfo, clean_start: bool, expiry: int, waits: Callable[[], bool]
@@ -228,6 +282,16 @@ class NatsCluster:
             raise NodeUnreachable(f"{node}: {'no such node' if peer is None else peer.status}")
         return await self.calls.call(node, method, argument, timeout)
 
+    def copies_of_data(self) -> list[CopyStatus]:
+        node = self.context.node
+        own = [] if self.shipping is None else self.shipping.status()
+        found = [CopyStatus(node, each.node, each.state, each.batches, each.bytes, each.since) for each in own]
+        for record in [] if self.replica_records is None else self.replica_records.all():
+            peer = self.membership.peers.get(record.node)
+            if peer is not None and not peer.running and not record.ended:
+                found += [CopyStatus(record.node, each, IN_SYNC) for each in record.in_sync]
+        return found
+
     @property
     def evacuating(self) -> bool:
         return self.evacuation.active
@@ -261,13 +325,24 @@ class NatsCluster:
             self.exclusive.start()
         await self.membership.wait_until_heard()
 
-    async def leave(self) -> None:
+    def unfinished(self) -> dict[str, int]:
+        """Return what this node owes to other nodes, by kind; if that is nothing, it can leave without a loss. Its
+        sessions are not included."""
+        return {
+            "messages_for_other_nodes": self.owed_to_others,
+            "moves": self.handover.unfinished,
+            "session_keys": self.ownership.unfinished,
+            "retained": self.retained.pending,
+        }
+
+    async def leave(self, for_good: bool = False) -> None:
+        """As ``core.cluster.Cluster.leave``. ``for_good``: no node may join with the data of this one."""
         self.membership.check_leave()
-        await self._end_own_copies()
+        await self._end_own_copies(for_good)
         await self.wills.withdraw()
         await self.routes.withdraw()
         try:
-            await self.membership.leave()
+            await self.membership.leave(for_good)
         except ChangeRefused:
             if self.shipping is not None:
                 self.shipping.attach()
@@ -280,9 +355,16 @@ class NatsCluster:
 
     async def force_leave(self, node: str) -> None:
         self.membership.check_force_leave(node)
+        if self.takeovers is not None and await self.takeovers.order(node):
+            return
         try:
             keys = await self.routes.keys_of(node)
         except (Unavailable, NoAnswer) as error:
             raise ChangeRefused(f"NATS does not answer: {error}") from None
         await self.membership.force_leave(node)
         await self.routes.delete(keys)
+        if self.takeovers is not None:
+            try:
+                await self.takeovers.give_up(node)
+            except (Unavailable, Unknown, NoAnswer) as error:
+                raise ChangeRefused(f"{node} was removed; its record in bucket replicas was not: {error}") from None

@@ -24,7 +24,8 @@ _ALONE: Final = "this node is in no cluster (setting cluster.servers)"
 
 class Member(msgspec.Struct, frozen=True):
     """A node of the cluster. ``uid`` identifies its data, ``incarnation`` grows with each of its starts, ``since`` is
-    the time of its last change of status (Unix seconds)."""
+    the time of its last change of status (Unix seconds). ``hosted_by``: the node that runs this lost one from its copy;
+    empty: none."""
 
     name: str
     uid: str
@@ -32,6 +33,30 @@ class Member(msgspec.Struct, frozen=True):
     status: str
     since: float
     version: str
+    hosted_by: str = ""
+
+
+class CopyStatus(msgspec.Struct, frozen=True):
+    """The copy of a node's data on another node. ``state``: ``in_sync`` if acknowledgements wait for it; otherwise the
+    progress of the copy. ``batches`` and ``bytes``: number and size of missing batches; ``seconds``: since the state
+    began. If ``node`` is stopped, the last three are 0."""
+
+    node: str
+    copy: str
+    state: str
+    batches: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+
+
+class HostedStatus(msgspec.Struct, frozen=True):
+    """A lost node that another one, ``host``, runs from its copy ``since`` a time in Unix seconds. ``owed``: what keeps
+    it from leaving, by kind."""
+
+    node: str
+    host: str
+    since: float
+    owed: dict[str, int]
 
 
 class NodeUnreachable(Exception):
@@ -97,6 +122,9 @@ class Cluster(Protocol):
         """Call another node. ``timeout``: seconds, ``None``: the setting ``cluster.call_timeout``.
 
         :raises NodeUnreachable: the node is offline, or did not answer. :raises CallFailed: the call failed there."""
+
+    def copies_of_data(self) -> list[CopyStatus]:
+        """Return the copies of this node's data, and those of stopped nodes as far as this node knows."""
 
     @property
     def evacuating(self) -> bool:
@@ -199,6 +227,9 @@ class SingleNode:
 
     async def call(self, node: str, method: str, argument: bytes, timeout: float | None = None) -> bytes:
         raise NodeUnreachable(node)
+
+    def copies_of_data(self) -> list[CopyStatus]:
+        return []
 
     async def evacuate(self) -> None:
         raise ChangeRefused(_ALONE)

@@ -161,6 +161,10 @@ class Memory:
         """Return the bytes that the node has counted."""
         return sum([max(0, size()) for size in self._sources.values()])
 
+    def counted_without(self, source: str) -> int:
+        """Return ``counted`` without one of the sources."""
+        return sum([max(0, size()) for name, size in self._sources.items() if name != source])
+
     @property
     def used(self) -> int:
         """Bytes in use."""

@@ -2,12 +2,16 @@
 
 import re
 import time
+from contextvars import ContextVar
 from typing import Final
 
 MAX_CHARACTERS: Final = 512
 NOTHING: Final = "-"
 """Replaces a missing value."""
 _EMPTY: Final = '""'
+
+hosted_node: Final[ContextVar[str]] = ContextVar("hosted_node", default="")
+"""The lost node that this process runs and whose code is running; empty: the process's own node."""
 
 _PLAIN: Final = re.compile(r"[^\s\"'=\\]+").fullmatch
 _ASCII: Final = re.compile(r"[!#-&(-<>-\[\]-~]+").fullmatch  # most values match this and need no quotes

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeVar, cast
 
 import msgspec
@@ -31,6 +31,8 @@ RecordT = TypeVar("RecordT", bound=records.Record)
 CLOCK_SET: Final = "clock_set"
 """A table with one row: by how much the wall clock was set while the node ran."""
 _PROGRESS: Final = 100_000
+_STEP: Final = 200
+"""Number of messages or sessions that are restored in one step."""
 _CHECK_MEMORY_EVERY: Final = 100_000
 """Number of deliveries in queues between two checks of the node's memory."""
 
@@ -243,7 +245,7 @@ def read_batches(batches: Iterable[tuple[int, list[bytes]]], bound: int = 0) -> 
     return state
 
 
-def recover(
+def recover_in_steps(
     state: RecoveredState,
     broker: Broker,
     durability: Durability,
@@ -252,8 +254,9 @@ def recover(
     refusal_of_will: Callable[[Message, bool], Outcome | None],
     shed: Callable[[], None] = lambda: None,
     hold_will: HoldWill | None = None,
-) -> None:
-    """Put the recovered state into ``broker``; expired sessions end here, and Wills that are due are published.
+) -> Iterator[None]:
+    """Put the recovered state into ``broker``, in steps of some milliseconds; expired sessions end here, and Wills that
+    are due are published.
 
     ``zone_of`` returns settings and limits by the name of a listener, ``delay`` accepts a message whose publication is
     delayed. ``refusal_of_will`` returns why a Will may not be published, None if it may; its argument: whether the
@@ -262,7 +265,7 @@ def recover(
     published here."""
     started = time.perf_counter()
     recovery = _Recovery(state, broker, durability, zone_of, shed)
-    recovery.sessions_and_retained()
+    yield from recovery.sessions_and_retained()
     recovery.delayed(delay)
     recovery.wills(refusal_of_will, hold_will)
     logger.info(
@@ -316,8 +319,9 @@ class _Recovery:
         self._expired_sessions = 0
         self._queued_of_expired = 0
         self._latest = 0.0
+        self._left_of_step = _STEP
 
-    def sessions_and_retained(self) -> None:
+    def sessions_and_retained(self) -> Iterator[None]:
         self.durability.sessions.continue_from(self.state.last_session, self.state.last_message)
         self.durability.node.continue_from(self.state.last_will)
         now = self.broker.clock.now()
@@ -326,10 +330,14 @@ class _Recovery:
             self._latest = max(self._latest, message.timestamp)
             self._expired_retained += self.broker.retained.expired(message, now)
             self.broker.retained.put(message)
+            if self._enough():
+                yield
         for record in self.state.sessions.values():
             self._session(record)
             self._latest = max(self._latest, record.connected_at, record.disconnected_at)
-        self._messages()
+            if self._enough():
+                yield
+        yield from self._messages()
         for session in self.sessions.values():
             if not self.state.sessions[session.number].disconnected_at:
                 # So that their expiry does not start again at the next restart.
@@ -367,7 +375,15 @@ class _Recovery:
         if received:
             session.awaiting_rel = dict(received)
 
-    def _messages(self) -> None:
+    def _enough(self) -> bool:
+        """Return whether a step ends after this object."""
+        self._left_of_step -= 1
+        if self._left_of_step > 0:
+            return False
+        self._left_of_step = _STEP
+        return True
+
+    def _messages(self) -> Iterator[None]:
         """Restore queues and messages in flight, in the order of publication."""
         state = self.state
         now = self.broker.clock.now()
@@ -399,6 +415,8 @@ class _Recovery:
             if left < 0:
                 left = _CHECK_MEMORY_EVERY
                 self.shed()
+            if self._enough():
+                yield
         for session in self.sessions.values():
             if session.inflight:
                 order = in_order_of_sending(session.inflight)

@@ -24,7 +24,7 @@ from ..persistence.log.write_ahead_log import WriteAheadLog
 from ..persistence.tables import Tables
 from ..session.limits import Limits
 from .compaction import SLICE_BYTES, Compaction
-from .recovery import CLOCK_SET, ClockSet, HoldWill, RecoveredState, read_batches, recover
+from .recovery import CLOCK_SET, ClockSet, HoldWill, RecoveredState, read_batches, recover_in_steps
 from .store_loss import MARKED, StoreLoss, find_loss
 
 logger = logging.getLogger(__name__)
@@ -63,20 +63,9 @@ class Store:
         self.durability: Durability
         self.compaction: Compaction
 
-    def open(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        wake: Callable[[], None],
-        now: Callable[[], float] = time.time,
-        tables: Tables | None = None,
-        skew: Callable[[], float] = lambda: 0.0,
-        memory_limit: int = 0,
-        budget: LoopBudget | None = None,
-    ) -> Durability:
-        """Read the file and fill ``tables``. Raises StoreError with a one-line message if the file cannot be used.
-
-        ``memory_limit``: limit of the node in bytes, 0: none. Data that is being written uses memory several times.
-        ``budget``: as for ``GroupCommit``."""
+    def read(self) -> None:
+        """Read the file; another thread may do so, before ``open``. Raises StoreError with a one-line message if the
+        file cannot be used."""
         log = self._log
         try:
             log.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -88,6 +77,25 @@ class Store:
         self._state.load_inflight(log.read)
         if log.salvaged is not None:
             logger.error("store_damaged file=%s setting=node.data_dir report=%s", log.path, log.salvaged)
+
+    def open(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        wake: Callable[[], None],
+        now: Callable[[], float] = time.time,
+        tables: Tables | None = None,
+        skew: Callable[[], float] = lambda: 0.0,
+        memory_limit: int = 0,
+        budget: LoopBudget | None = None,
+    ) -> Durability:
+        """Fill ``tables``, and write from now on. Reads the file unless ``read`` has done so, and raises its error.
+
+        ``memory_limit``: limit of the node in bytes, 0: none. Data that is being written uses memory several times.
+        ``budget``: as for ``GroupCommit``."""
+        if self._state is None:
+            self.read()
+        assert self._state is not None
+        log = self._log
         wal = WriteAheadLog(log, loop, self._on_durable, self._on_trouble)
         slice_bytes = SLICE_BYTES
         if memory_limit:
@@ -152,7 +160,7 @@ class Store:
             except StoreError as error:
                 logger.error("store_batch_unreadable batch=%s error=%s", seq, error)
 
-    def recover(
+    def recover_in_steps(
         self,
         broker: Broker,
         zone_of: Callable[[str], tuple[ZoneSettings, Limits]],
@@ -160,12 +168,13 @@ class Store:
         refusal_of_will: Callable[[Message, bool], Outcome | None],
         shed: Callable[[], None] = lambda: None,
         hold_will: HoldWill | None = None,
-    ) -> None:
-        """Put the recovered state into the broker; the arguments are those of ``recovery.recover``."""
+    ) -> Iterator[None]:
+        """Put the recovered state into the broker in steps; the arguments are those of
+        ``recovery.recover_in_steps``."""
         state, self._state = self._state, None
         assert state is not None
         self._mark()
-        recover(state, broker, self.durability, zone_of, delay, refusal_of_will, shed, hold_will)
+        yield from recover_in_steps(state, broker, self.durability, zone_of, delay, refusal_of_will, shed, hold_will)
 
     def _on_durable(self, seq: int) -> None:
         self.durability.on_durable(seq)

@@ -460,6 +460,8 @@ def validate_cluster(cluster: ClusterSettings) -> Iterator[Fault]:
         yield Fault(("replicas_min",), "must not be greater than replicas")
     if cluster.replicas and cluster.replica_timeout >= cluster.stopped_after:
         yield Fault(("replica_timeout",), "must be shorter than stopped_after")
+    if cluster.replicas and cluster.failover_after <= cluster.suspect_after:
+        yield Fault(("failover_after",), "must be greater than suspect_after")
 
 
 def validate_management(management: ManagementSettings) -> Iterator[Fault]:

@@ -2,8 +2,9 @@
 
 from collections.abc import Awaitable
 
-from ..operations.membership import ClusterStatus, Evacuation, Left
+from ..operations.membership import ClusterStatus, Evacuation, Left, Replicas
 from ..operations.refusal import WRONG
+from ..operations.times import local_text
 from .command import CommandCall, CommandResult, Commands, Failure
 
 commands = Commands()
@@ -12,6 +13,23 @@ commands = Commands()
 @commands.add("cluster status", "Show the running and the stopped nodes")
 def show_status(call: CommandCall) -> CommandResult:
     return CommandResult(call.operations.membership.status(), _status_lines)
+
+
+@commands.add("cluster replicas", "Show the copies of the nodes' data, and the nodes that run from a copy")
+async def show_replicas(call: CommandCall) -> CommandResult:
+    return CommandResult(await call.operations.membership.replicas(), _replica_lines)
+
+
+def _replica_lines(replicas: Replicas) -> list[str]:
+    lines = [
+        f"Copy(node={each.node}, on={each.copy}, state={each.state}, behind={each.batches}, bytes={each.bytes}, "
+        f"seconds={each.seconds:.0f})"
+        for each in replicas.copies
+    ]
+    for hosted in replicas.hosted:
+        owed = ", ".join(f"{kind}={count}" for kind, count in hosted.owed.items())
+        lines.append(f"Hosted(node={hosted.node}, on={hosted.host}, since={local_text(hosted.since)}, owed=[{owed}])")
+    return lines or ["No copies: see cluster.replicas."]
 
 
 @commands.add("cluster join <Node>", "Rejoin the cluster of this node after cluster leave")
@@ -61,7 +79,9 @@ def _evacuation_lines(now: Evacuation) -> list[str]:
     ]
 
 
-@commands.add("cluster force-leave <Node>", "Remove a stopped node for good; its sessions end")
+@commands.add(
+    "cluster force-leave <Node>", "Remove a stopped node for good; its sessions end, unless a copy can take over"
+)
 async def force_leave(call: CommandCall) -> CommandResult:
     node = _another(call, "it removes itself by cluster leave")
     removal = call.operations.membership.force_leave(node)
@@ -84,7 +104,9 @@ async def _changed(call: CommandCall, change: Awaitable[None], did: str) -> Comm
 def _status_lines(status: ClusterStatus) -> list[str]:
     running, stopped = _list(status.running_nodes), _list(status.stopped_nodes)
     line = f"Cluster status: #{{running_nodes => {running},stopped_nodes => {stopped}}}"
-    return [line, f"No member: {status.refused}."] if status.refused else [line]
+    hosted = [f"Hosted: '{node}' runs on '{host}', from its copy." for node, host in status.hosted_nodes.items()]
+    refused = [f"No member: {status.refused}."] if status.refused else []
+    return [line, *refused, *hosted]
 
 
 def _list(names: list[str]) -> str:

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from taipan.broker.core.cluster import STOPPED, ChangeRefused
+from taipan.broker.core.cluster import STOPPED, ChangeRefused, CopyStatus, HostedStatus
 from taipan.broker.server import Server
 
 from .node_calls import NodeCalls
@@ -11,11 +11,19 @@ from .refusal import RPC_ERROR, Refusal
 
 class ClusterStatus(msgspec.Struct, omit_defaults=True):
     """The cluster status in the form of ``emqx_ctl``. ``refused``: why this node is not a member, unless it has
-    left."""
+    left. ``hosted_nodes``: lost nodes that other nodes run from their copies, with those nodes."""
 
     running_nodes: list[str]
     stopped_nodes: list[str]
     refused: str = ""
+    hosted_nodes: dict[str, str] = {}
+
+
+class Replicas(msgspec.Struct):
+    """The copies of all nodes' data, and the lost nodes that other nodes run from their copies."""
+
+    copies: list[CopyStatus]
+    hosted: list[HostedStatus]
 
 
 class Left(ClusterStatus, omit_defaults=True):
@@ -45,6 +53,7 @@ class Membership:
         self._server = server
         self._calls = calls
         self.node = calls.name
+        calls.serve(self.copies_here)
 
     def status(self) -> ClusterStatus:
         """Return the names of all members, in order."""
@@ -53,7 +62,23 @@ class Membership:
             [each.name for each in members if each.status != STOPPED],
             [each.name for each in members if each.status == STOPPED],
             self._server.cluster.refused,
+            {each.name: each.hosted_by for each in members if each.hosted_by},
         )
+
+    async def replicas(self) -> Replicas:
+        """Return the copies, by node, and the nodes that run from them. A copy that several nodes know is listed as its
+        own node reports it."""
+        answers = (await self._calls.everywhere(self.copies_here)).found
+        copies = {(each.node, each.copy): each for _, answer in answers for each in answer.copies}
+        copies.update({(each.node, each.copy): each for name, a in answers for each in a.copies if each.node == name})
+        hosted = [each for _, answer in answers for each in answer.hosted]
+        order = sorted(copies.values(), key=lambda each: (each.node, each.copy))
+        return Replicas(order, sorted(hosted, key=lambda each: each.node))
+
+    def copies_here(self) -> Replicas:
+        """Return the copies that this node knows, and the nodes that it runs."""
+        hosted = [HostedStatus(each.name, self.node, each.since, each.owed()) for each in self._server.hosted.values()]
+        return Replicas(self._server.cluster.copies_of_data(), hosted)
 
     async def join(self, node: str) -> None:
         """Join again, in the cluster of ``node``. Raises Refusal."""
@@ -69,7 +94,7 @@ class Membership:
         except ChangeRefused as refused:
             raise Refusal(RPC_ERROR, str(refused)) from None
         now = self.status()
-        return Left(now.running_nodes, now.stopped_nodes, now.refused, len(self._server.broker.sessions))
+        return Left(now.running_nodes, now.stopped_nodes, now.refused, sessions=len(self._server.broker.sessions))
 
     def evacuation(self) -> Evacuation:
         """Return the progress of the evacuation."""

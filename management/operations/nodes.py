@@ -33,8 +33,9 @@ class BrokerRecord(msgspec.Struct):
     datetime: str
 
 
-class NodeRecord(msgspec.Struct):
-    """Specification, Node status record."""
+class NodeRecord(msgspec.Struct, omit_defaults=True):
+    """Specification, Node status record. ``hosted_by``: the node that runs this lost one from its copy, and
+    whose process has this memory and these threads."""
 
     node: str
     node_status: str
@@ -51,6 +52,7 @@ class NodeRecord(msgspec.Struct):
     memory_used: str | int
     process_available: int
     process_used: int
+    hosted_by: str = ""
 
 
 class Nodes:
@@ -113,6 +115,7 @@ class Nodes:
             memory_used=size_text(used) if memory_text else used,
             process_available=threads_allowed(),
             process_used=threading.active_count(),
+            hosted_by=self._server.hosted_by,
         )
 
     def _silent_broker(self, member: Member) -> BrokerRecord:

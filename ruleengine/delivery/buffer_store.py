@@ -33,6 +33,9 @@ class BufferStore:
         self._last = 0
         self.reports: dict[str, Report] = {}
 
+    def __len__(self) -> int:
+        return sum(len(entries) for entries in self._all().values())
+
     def put(self, resource_id: str, buffered: BufferedRow, durable: bool = True) -> int:
         """Store a row; return its number, which is greater than all earlier ones."""
         entries = self._all().setdefault(resource_id, {})

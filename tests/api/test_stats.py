@@ -26,6 +26,7 @@ SHOWN = {
     "resources": (0, 0),
     "delayed": (1, 1),
     "alarms": (0, 1),
+    "nodes.hosted": (0, 0),
 }
 
 
@@ -62,7 +63,8 @@ def test_every_stat(told: dict[str, Any], name: str, kind: str) -> None:
 
 
 MEMORY = ("limit", "used", "base", "queues", "messages", "retained", "subscriptions", "sessions", "connections",
-          "before_login", "aliases", "events", "event_plugins", "delayed", "http", "other")  # fmt: skip
+          "before_login", "aliases", "events", "event_plugins", "delayed", "hosted", "http",
+          "other")  # fmt: skip
 
 
 def test_there_are_no_others(told: dict[str, Any]) -> None:

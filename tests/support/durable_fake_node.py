@@ -17,7 +17,7 @@ from taipan.broker.persistence.durability import Durability
 from taipan.broker.persistence.log import records
 from taipan.broker.persistence.log.batch import encode
 from taipan.broker.persistence.log.errors import StoreError
-from taipan.broker.store.recovery import read_batches, recover
+from taipan.broker.store.recovery import read_batches, recover_in_steps
 from taipan.broker.transport.connection_writer import Flusher
 
 from .fake_node import FakeClient, FakeNode
@@ -102,14 +102,15 @@ class DurableFakeNode(FakeNode):
         self.durability = Durability(self.journal, self.flusher.wake, budget=self.broker.budget)  # type: ignore[arg-type]
         self.broker.attach_durability(self.durability)
         state = read_batches(enumerate(self.journal.batches, 1))
-        recover(
+        for _ in recover_in_steps(
             state,
             self.broker,
             self.durability,
             lambda _: (self.zone, self.facts.limits),
             server.delayed.recover,
             server.refusal_of_will,
-        )
+        ):
+            pass
         self.run()
 
     def store(self) -> None:

@@ -506,6 +506,13 @@ class VirtualNatsClient:
         self.watches: list[VirtualWatch] = []
         self._numbers = itertools.count(1)
         self._is_connected = asyncio.Event()
+        # Of nodes that run in the process of this one.
+        self.made: list[VirtualNatsClient] = []
+
+    def another(self, node: str) -> "VirtualNatsClient":
+        made = self.hub.client(self.name)  # on this node's side of a partition
+        self.made.append(made)
+        return made
 
     # ------------------------------------------------------------- connection
 
@@ -521,6 +528,8 @@ class VirtualNatsClient:
 
     def kill(self) -> None:
         """The process of the node is gone: nothing is sent, nothing is called back."""
+        for made in self.made:
+            made.kill()
         self.started = False
         self.connected = False
         self._is_connected.clear()

@@ -26,7 +26,7 @@ from taipan.broker.persistence.tables import Tables
 from taipan.broker.store import compaction
 from taipan.broker.store import store as store_module
 from taipan.broker.store.compaction import Compaction
-from taipan.broker.store.recovery import read_batches, recover
+from taipan.broker.store.recovery import read_batches, recover_in_steps
 from taipan.broker.store.store import Store
 from taipan.broker.transport.connection_writer import Flusher
 from tests.support.durable_fake_node import DurableFakeNode
@@ -160,10 +160,11 @@ class DiskFakeNode(FakeNode):
         self.store._check = check
         self.store._look_for_loss(tables)
         self.store._mark()
-        recover(
+        for _ in recover_in_steps(
             read_batches([]), self.broker, self.durability, lambda _: (self.zone, self.facts.limits),
             server.delayed.recover, server.refusal_of_will,
-        )  # fmt: skip
+        ):  # fmt: skip
+            pass
         self.compactions = 0
 
     def housekeep(self) -> None:

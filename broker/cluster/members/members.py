@@ -113,6 +113,7 @@ class Members:
         self._replaces: MemberRecord | None = None
         self.joined = False
         self.left = False
+        self.replaced = False
         self._told = False
         self.on_isolated: list[Callable[[], None]] = []
         self.on_refused: list[Callable[[], None]] = []
@@ -231,7 +232,17 @@ class Members:
 
     # --------------------------------------------------------------------- join
 
+    def lose(self, why: str, setting: str) -> None:
+        """Note that another node runs in place of this one, with its data: it is not a member until its next start."""
+        if self.replaced:
+            return
+        self.replaced = True
+        self.joined = False
+        self._refused(why, setting)
+
     def _join_later(self) -> None:
+        if self.replaced:
+            return
         if not self.joined and not self.left and (self._joining is None or self._joining.done()):
             self._joining = self._loop.create_task(self._keep_joining())
 
@@ -259,7 +270,9 @@ class Members:
         if found is not None:
             record = found[1]
             self._check_not_forced_out(record)
-            if record.uid and (record.uid != self._wire.uid or record.incarnation != self._wire.incarnation):
+            # A copy of this data may be older than the last start of its node: then only the date tells these apart.
+            ours = (self._wire.uid, self._wire.incarnation, self._started)
+            if record.uid and (record.uid, record.incarnation, record.started) != ours:
                 await self._supersede(record)
             self._note_refused_uids(record)
             if is_replaced(record, self._record()):
@@ -364,6 +377,8 @@ class Members:
 
     def _asked_for_name(self, data: bytes, reply: str) -> None:
         header = self._wire.header(data)
+        if self.replaced:
+            return
         if header is not None and (header.uid, header.incarnation) != (self._wire.uid, self._wire.incarnation):
             self._nats.publish(reply, self._wire.write(self._record()))
 
@@ -378,8 +393,13 @@ class Members:
             self._context.version,
             refused_uids=self._refused_uids,
             durable=self._context.tables.durable,
-            rack=self._context.settings.rack if self._context.settings.replicas else None,
+            rack=self._rack,
         )
+
+    @property
+    def _rack(self) -> str | None:
+        settings = self._context.settings
+        return settings.rack if settings.replicas and not self._context.hosted_by else None
 
     async def _write_record(self, revision: int) -> int:
         value = self._wire.write(self._record())
@@ -489,9 +509,13 @@ class Members:
             what, setting = f"{self._forced_out}; until then it serves its own clients only", _DATA_DIR
         else:
             what, setting = f"host {record.host}, pid {record.pid} took the name {record.node}", "node.name"
-        self._context.alarms.activate("cluster_refused", what, {"setting": setting})
-        logger.error("cluster_membership_lost reason=%s", what)
-        self._note_refused(what)
+        self._refused(what, setting)
+
+    def _refused(self, why: str, setting: str) -> None:
+        """Note that this node was a member and no longer is."""
+        self._context.alarms.activate("cluster_refused", why, {"setting": setting})
+        logger.error("cluster_membership_lost reason=%s", why)
+        self._note_refused(why)
 
     def _note_refused(self, why: str) -> None:
         self._member_nats.outside = why
@@ -689,13 +713,13 @@ class Members:
         if not self.joined:
             raise ChangeRefused(f"{self._context.node} is not a member of the cluster {self._context.name} now")
 
-    async def leave(self) -> None:
-        """Leave the cluster until ``join``, also after a restart."""
+    async def leave(self, for_good: bool = False) -> None:
+        """Leave the cluster until ``join``, also after a restart. ``for_good``: no node may join with this data."""
         self.check_leave()
         # Before the write: a node that has not left writes its record again if that was deleted.
         self.left = True
         try:
-            await self._nats.write(BUCKET, self.key, self._left_behind(), None, self._context.nonce())
+            await self._nats.write(BUCKET, self.key, self._left_behind(for_good), None, self._context.nonce())
         except (Unavailable, Unknown) as error:
             self.left = False
             raise ChangeRefused(f"NATS accepts no writes now: {error}") from None
@@ -709,12 +733,13 @@ class Members:
         self._set_left(True)
         await self._context.tables.stored()
 
-    def _left_behind(self) -> bytes | None:
+    def _left_behind(self, for_good: bool) -> bytes | None:
         """Return the value of a node that has left: none, or the data that may not have its name."""
-        if not self._refused_uids:
+        refused = (*self._refused_uids, *([self._wire.uid] if for_good else []))[-_MOST_REFUSED:]
+        if not refused:
             return None
         # A record without a uid forces out no node, also for nodes of earlier versions.
-        nobody = MemberRecord(self._context.node, "", 0, "", 0, 0.0, "", True, self._refused_uids)
+        nobody = MemberRecord(self._context.node, "", 0, "", 0, 0.0, "", True, refused)
         return self._wire.write(nobody)
 
     async def join(self, node: str) -> None:

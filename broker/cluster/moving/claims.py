@@ -48,6 +48,8 @@ class Claims:
         self._members = members
         self._connected = connected
         self.step: Callable[[str], None] = lambda name: None
+        # Whether a node that is away will run again, from a copy of its data.
+        self.expected: Callable[[str], bool] = lambda node: False
 
     def claim(
         self, client: ClientInfo, clean_start: bool, expiry: int, waits: Callable[[], bool]
@@ -98,6 +100,7 @@ class Claim:
         self._ownership = claims.ownership
         self._moves = claims.moves
         self._step = claims.step
+        self._expected = claims.expected
         self._client = client
         self._clean_start = clean_start
         self._expiry = expiry
@@ -246,7 +249,7 @@ class Claim:
         upgrade. With Clean Start, its session is not needed."""
         timeout = self._context.settings.takeover_timeout
         stopped = not self._clean_start and self._loop.time() - peer.stopped_at < timeout
-        return peer.may_run or stopped
+        return peer.may_run or stopped or (not self._clean_start and self._expected(peer.name))
 
     async def _move(
         self, place: SessionPlace, move: str, moved: MovedSession, prepared: Prepared
@@ -290,6 +293,8 @@ class Claim:
         gone = self._ownership.peer(place.node) is None and self._ownership.knows_members
         if settings.takeover == "refuse" and not self._clean_start and not gone:
             return True, Outcome(reason_codes.SERVER_UNAVAILABLE, "cluster.takeover", detail)
+        if not self._clean_start and self._expected(place.node):
+            return True, Outcome(reason_codes.SERVER_UNAVAILABLE, "cluster.failover_after", detail)
         if not self._waits():
             return True, CLIENT_GONE
         earlier = {owned.giver: True} if owned.giver else {}

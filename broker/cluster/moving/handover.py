@@ -39,6 +39,7 @@ from ...session.subscription import Subscription
 from ...store.restored import ZoneOf
 from ..calls import Calls
 from ..context import ClusterContext
+from ..links.link import LISTENER as LINKS
 from ..links.link_receiver import LinkReceiver
 from ..links.routes import ClusterRoutes
 from ..members.members import Members
@@ -227,6 +228,13 @@ class Handover:
     def coming(self) -> int:
         """Return the number of sessions that have not arrived completely."""
         return self._incoming.sessions
+
+    @property
+    def unfinished(self) -> int:
+        """Return the number of moves from and to this node that are not complete, and of messages that wait for one."""
+        internal = self._broker.sessions.internal.values()
+        waiting = sum(each.queued + len(each.inflight) for each in internal if each.client.listener != LINKS)
+        return len(self._incoming) + self.outgoing.unfinished + waiting
 
     @property
     def checks_owner(self) -> bool:

@@ -221,6 +221,12 @@ class Outgoing:
         """Return the number of sessions that have left, for which nodes that are away may still send messages here."""
         return sum(each.kept is not None for each in self._leaving.values())
 
+    @property
+    def unfinished(self) -> int:
+        """Return the number of sessions that are leaving, or that have left and for which this node still keeps
+        something."""
+        return len(self._leaving)
+
     def _add_kept(self, session: Session, row: KeptRow) -> None:
         leaving = self._leaving[session.client_id] = Leaving(session, row.node, "", row)
         leaving.confirmed = True

@@ -292,6 +292,11 @@ class Ownership:
         """Return whether this node knows all members."""
         return self._members.known
 
+    @property
+    def unfinished(self) -> int:
+        """Return the number of keys that this node has to change, or whose state is uncertain."""
+        return len({*self._to_settle, *self._ours.values()}) + len(self._unanswered) + len(self._tasks)
+
     async def known(self) -> None:
         """Wait until the bucket has reported which node has each session."""
         await self._current.wait()

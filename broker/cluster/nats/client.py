@@ -73,6 +73,9 @@ class NatsClient:
     def quorum(self) -> bool:
         return self.connected and self._buckets.quorum
 
+    def another(self, node: str) -> "NatsClient":
+        return NatsClient(self._settings, node, self._largest)
+
     # ------------------------------------------------------------- connection
 
     async def start(self) -> None:

@@ -99,6 +99,9 @@ class Nats(Protocol):
     def quorum(self) -> bool:
         """Whether the buckets can be read and written, according to the last answer to this node."""
 
+    def another(self, node: str) -> "Nats":
+        """Return a new connection to the same servers, not started, for another node in this process."""
+
     async def start(self) -> None:
         """Connect, and create missing buckets.
 

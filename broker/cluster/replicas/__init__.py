@@ -2,5 +2,6 @@
 
 An *origin* is a node whose log is copied; a *follower* keeps a copy. ``records`` has the record of each origin in the
 bucket ``replicas``. ``origin`` decides which followers an acknowledgement waits for, ``shipping`` sends the batches,
-and ``copies`` keeps those of other nodes.
+and ``copies`` keeps those of other nodes. ``takeover`` runs a lost node from its copy, and ``returning`` is the start
+of a node that was taken over.
 """

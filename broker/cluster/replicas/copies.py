@@ -68,6 +68,7 @@ class _Copy:
         self.trouble = ""
         self.heard = -1e9
         self.orphaned_since: float | None = None
+        self.damaged = False
 
     def forget_parts(self) -> None:
         self.parts.clear()
@@ -88,6 +89,7 @@ class Copies:
         # Origins whose copy was given to a node that runs here.
         self._released: set[str] = set()
         self._tasks = Tasks()
+        self._stopped = False
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop
         self.make_log: Callable[[Path, CheckFile], SqliteLog] = lambda path, check: SqliteLog(path, check=check)
@@ -114,8 +116,9 @@ class Copies:
         """Accept no more; leave complete files."""
         if self._timer is not None:
             self._timer.cancel()
+        self._stopped = True
         await self._tasks.stop()
-        for copy in self._copies.values():
+        for copy in list(self._copies.values()):
             await self._close(copy)
 
     @property
@@ -137,10 +140,20 @@ class Copies:
             await self._close(copy)
         return copy.directory
 
+    def accept_again(self, origin: str) -> None:
+        """Accept batches of ``origin`` again after ``release``."""
+        self._released.discard(origin)
+
+    def distrust(self, origin: str) -> None:
+        """Have the copy of ``origin`` filled again, because it is damaged."""
+        copy = self._copies.get(origin)
+        if copy is not None:
+            copy.damaged = True
+
     # ------------------------------------------------------------------- frames
 
     def _heard(self, data: bytes, reply: str) -> None:
-        found = self._frames.message(data)
+        found = None if self._stopped else self._frames.message(data)
         if found is None:
             return
         header, frame = found
@@ -170,9 +183,11 @@ class Copies:
         if header.node in self._released:
             return "this node has started it from its copy"
         record = self._records.of(header.node)
-        if record is not None and record.hosted_by and record.uid == header.uid:
+        if record is None or record.ended:
+            return ""
+        if record.hosted_by and record.uid == header.uid and header.incarnation < record.incarnation:
             return f"{record.hosted_by} has started it from its copy"
-        if record is not None and record.uid != header.uid and self._context.node in record.in_sync:
+        if record.uid != header.uid and self._context.node in record.in_sync:
             return "this node has a copy of other data of this name"
         return ""
 
@@ -203,7 +218,7 @@ class Copies:
                 return
             found: list[tuple[int, int]] = []
             try:
-                if copy.uid == uid and (copy.directory / _ORIGIN_FILE).exists():
+                if copy.uid == uid and not copy.damaged and (copy.directory / _ORIGIN_FILE).exists():
                     if copy.log is None:
                         await self._open_files(copy)
                     log = copy.log
@@ -320,6 +335,7 @@ class Copies:
         if copy.directory.exists():
             shutil.rmtree(copy.directory)
         copy.directory.mkdir(mode=0o700, parents=True)
+        copy.damaged = False
         file = copy.directory / _ORIGIN_FILE
         new = file.with_name(_ORIGIN_FILE + ".new")
         new.write_text(json.dumps({"node": copy.origin, "uid": copy.uid}), encoding="utf-8")
@@ -367,7 +383,7 @@ class Copies:
 
     async def _forget(self, copy: _Copy, why: str) -> None:
         record = self._records.of(copy.origin)
-        if record is not None and (self._context.node in (*record.in_sync, record.hosted_by)):
+        if record is not None and not record.ended and self._context.node in (*record.in_sync, record.hosted_by):
             return
         async with copy.lock:
             if copy.origin in self._released:
@@ -401,7 +417,11 @@ class Copies:
                 continue
             peer = self._members.peers.get(copy.origin)
             runs = peer is not None and peer.status == RUNNING
-            if self._records.of(copy.origin) is None and (peer is None or runs):
+            record = self._records.of(copy.origin)
+            if record is not None and record.ended and record.uid == copy.uid:
+                self._tasks.run(self._forget(copy, "its node has left for good"))
+                continue
+            if record is None and (peer is None or runs):
                 if copy.orphaned_since is None:
                     copy.orphaned_since = now
                 elif now - copy.orphaned_since > _ORPHANED:

@@ -17,13 +17,15 @@ DIRECTORY: Final = "replicas"
 
 class ReplicaRecord(msgspec.Struct, array_like=True, frozen=True):
     """The copies of node ``node``, whose data has this ``uid``. ``in_sync``: the nodes whose disks have everything that
-    it has acknowledged. ``hosted_by``: the node that has started it again from its copy; empty: none."""
+    it has acknowledged. ``hosted_by``: the node that has started it again from its copy; empty: none. ``ended``: that
+    is complete: the node owes nothing, and has left the cluster for good with this data."""
 
     node: str
     uid: str
     incarnation: int
     in_sync: tuple[str, ...] = ()
     hosted_by: str = ""
+    ended: bool = False
 
 
 def copy_directory(data_dir: Path, origin: str) -> Path:

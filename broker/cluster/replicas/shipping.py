@@ -237,7 +237,8 @@ class Shipping:
     # -------------------------------------------------------------- the followers
 
     def _choose(self, now: float) -> None:
-        candidates = {peer.name: peer.record.rack for peer in self._members.running() if peer.record.rack is not None}
+        running = [each for each in self._members.running() if each.name != self._context.hosted_by]
+        candidates = {peer.name: peer.record.rack for peer in running if peer.record.rack is not None}
         chosen = choose(self._context.node, self._settings.rack, candidates, self._settings.replicas)
         if chosen != self._chosen:
             self._chosen = chosen
@@ -530,7 +531,12 @@ class Shipping:
 
     def _record(self, in_sync: tuple[str, ...]) -> bytes:
         wire = self._wire
-        return wire.write(ReplicaRecord(self._context.node, wire.uid, wire.incarnation, in_sync))
+        record = ReplicaRecord(self._context.node, wire.uid, wire.incarnation, in_sync, self._context.hosted_by)
+        return wire.write(record)
+
+    def _is_ours(self, record: ReplicaRecord) -> bool:
+        """Return whether a record is of this node, with its data, in this process."""
+        return record.uid == self._wire.uid and record.hosted_by == self._context.hosted_by
 
     async def _take_record(self) -> None:
         """Find out whether this node still is the one of its name, and write its record."""
@@ -538,9 +544,9 @@ class Shipping:
         record = self._records.decode(entry)
         in_sync: tuple[str, ...] = ()
         if record is not None:
-            if record.uid == self._wire.uid and not record.hosted_by:
+            if self._is_ours(record):
                 in_sync = record.in_sync
-            elif record.hosted_by or record.in_sync:
+            elif not record.ended and (record.hosted_by or record.in_sync):
                 self._taken_over(record)
                 return
         elif entry is not None and entry.value is not None:
@@ -585,7 +591,7 @@ class Shipping:
         if record is None:
             self._revision = 0 if entry is None or entry.value is None else entry.revision
             self.core.write_failed(True)
-        elif record.uid != self._wire.uid or record.hosted_by:
+        elif not self._is_ours(record):
             self._taken_over(record)
         else:
             assert entry is not None
@@ -596,7 +602,9 @@ class Shipping:
         record = self._records.of(origin)
         if self._stopped:
             return
-        if origin == self._context.node and record is not None and record.hosted_by and not self.core.replaced:
+        if origin != self._context.node or record is None or record.ended or self.core.replaced:
+            return
+        if record.hosted_by != self._context.hosted_by:
             self._taken_over(record)
 
     def _lost(self, bucket: str) -> None:

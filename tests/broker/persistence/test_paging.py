@@ -90,9 +90,10 @@ class PagingNode:
         self.store = Store(directory, queue_memory)
         self.durability = self.store.open(asyncio.get_running_loop(), self.wake, self.clock.now)
         self.broker.durability = self.durability
-        self.store.recover(
+        for _ in self.store.recover_in_steps(
             self.broker, lambda _: (self.zone, self.limits), lambda message, due, number: None, lambda message: True
-        )
+        ):
+            pass
         self.paging = self.durability.paging
         self.published = 0
 

@@ -39,6 +39,7 @@ EXAMPLES: dict[str, list[str]] = {
     "log handlers list": [],
     "log handlers set-level <HandlerId> <Level>": ["handler0", "debug"],
     "cluster status": [],
+    "cluster replicas": [],
     "cluster join <Node>": ["taipan@127.0.0.1"],
     "cluster leave": [],
     "cluster evacuation start": [],

@@ -1,0 +1,69 @@
+"""Returning: a node starts, and another node has taken it over in the meantime, or has the copy of data that is no
+longer here.
+
+Then the data on its disk is old: the node moves it to another directory, and starts as an empty one. It waits until the
+node that runs in its place has left, since two nodes of one name never run at once."""
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from ...store.set_aside import read_row, set_aside
+from ..context import ClusterContext
+from ..members.members import TABLE as MEMBER_TABLE
+from ..members.members import Identity
+from ..nats.interface import REPLICAS as BUCKET
+from ..nats.interface import NoAnswer, Unavailable
+from ..wire import node_key
+from .records import ReplicaRecord, ReplicaRecords
+
+logger = logging.getLogger(__name__)
+
+_SELF: Final = "node"
+_LOOK_EVERY: Final = 0.5
+_TELL_EVERY: Final = 60.0
+
+
+async def _read(context: ClusterContext, records: ReplicaRecords) -> ReplicaRecord | None:
+    """Return this node's record. Raises Unavailable and NoAnswer."""
+    return records.decode(await context.nats.read(BUCKET, node_key(context.node)))
+
+
+async def settle(context: ClusterContext, records: ReplicaRecords, directory: Path) -> None:
+    """Set the store of a replaced node aside, and wait until its name is free. Called before the store is opened.
+
+    Without NATS, the node starts with the data that it has: it acknowledges nothing until it knows its record."""
+    try:
+        record = await _read(context, records)
+    except (Unavailable, NoAnswer) as error:
+        logger.warning("replaced_unknown error=%s setting=cluster.servers", str(error) or type(error).__name__)
+        return
+    if record is None:
+        return
+    row = await asyncio.to_thread(read_row, directory, MEMBER_TABLE, _SELF)
+    has_data = row is not None and msgspec.msgpack.decode(row, type=Identity).uid == record.uid
+    if has_data and not record.hosted_by:
+        return
+    if has_data:
+        aside = await asyncio.to_thread(set_aside, directory)
+        logger.warning("store_set_aside node=%s by=%s directory=%s", context.node, record.hosted_by, aside)
+    await _until_free(context, records, record)
+
+
+async def _until_free(context: ClusterContext, records: ReplicaRecords, record: ReplicaRecord | None) -> None:
+    loop = asyncio.get_running_loop()
+    tell_at = 0.0
+    while record is not None and not record.ended and (record.hosted_by or record.in_sync):
+        if loop.time() >= tell_at:
+            tell_at = loop.time() + _TELL_EVERY
+            detail = "runs there from its copy, until it owes nothing" if record.hosted_by else "has its copy"
+            where = record.hosted_by or ",".join(record.in_sync)
+            logger.warning("waits_for_own_copy node=%s host=%s detail=%s", context.node, where, detail)
+        await asyncio.sleep(_LOOK_EVERY)
+        try:
+            record = await _read(context, records)
+        except (Unavailable, NoAnswer):
+            continue

@@ -1,0 +1,56 @@
+"""Stores that are not in use: whether one is intact, a row of one, and moving one out of the way."""
+
+import time
+from pathlib import Path
+from typing import Final
+
+from ..persistence.log.batch import decode
+from ..persistence.log.errors import StoreError
+from ..persistence.log.files import sync_directory
+from ..persistence.log.sqlite_log import SqliteLog
+from .recovery import read_batches
+from .store import CHECK_FILE, FILE
+
+_FILES: Final = (f"{FILE}*", CHECK_FILE, "cluster-routes")
+"""The files that belong to a store: with those of SQLite, and what a node has learned with that data."""
+
+
+def read_row(directory: Path, table: str, key: str) -> bytes | None:
+    """Return a row of the store in a data directory that no process uses; ``None`` if there is none. Reads all of the
+    store. Raises StoreError if that is not possible."""
+    if not (directory / FILE).exists():
+        return None
+    log = SqliteLog(directory / FILE)
+    log.open()
+    try:
+        state = read_batches((seq, decode(data)) for seq, data in log.scan())
+    finally:
+        log.checkpoint_and_close()
+    return state.rows.get(table, {}).get(key)
+
+
+def is_intact(directory: Path) -> bool:
+    """Return whether all batches of the store in a directory that no process uses can be read. A damaged one is
+    salvaged."""
+    log = SqliteLog(directory / FILE)
+    try:
+        log.open()
+        for _ in log.scan():
+            pass
+        log.checkpoint_and_close()
+    except StoreError:
+        return False
+    return log.salvaged is None
+
+
+def set_aside(directory: Path) -> Path:
+    """Move the store in a data directory to a new directory ``replaced-<date>`` in it, and return that directory. It is
+    never deleted by a node."""
+    aside = directory / time.strftime("replaced-%Y%m%dT%H%M%SZ", time.gmtime())
+    aside.mkdir(mode=0o700, exist_ok=True)
+    for pattern in _FILES:
+        for file in sorted(directory.glob(pattern)):
+            file.rename(aside / file.name)
+    sync_directory(aside / FILE)
+    sync_directory(aside)
+    return aside

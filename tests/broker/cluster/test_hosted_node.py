@@ -1,0 +1,410 @@
+"""A lost node runs again in another one's process, from a copy of its data, until it owes nothing."""
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from taipan.broker.cluster.nats_cluster import NatsCluster
+from taipan.broker.cluster.replicas import takeover
+from taipan.broker.cluster.replicas.records import ReplicaRecord, copy_directory
+from taipan.broker.core.cluster import RUNNING, STOPPED, ChangeRefused
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt.packets import Will
+from taipan.broker.mqtt.reason_codes import SERVER_UNAVAILABLE, USE_ANOTHER_SERVER
+from tests.support.cluster_nodes import ClusterNodes, cluster_nodes
+from tests.support.node import Node
+from tests.support.peer import Peer
+from tests.support.waiting import until
+from tests.support.wire import Ack, Publish
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio, pytest.mark.timeout(120)]
+
+VERSIONS = (4, 5)
+QUICK: dict[str, object] = {
+    "suspect_after": 1.5,
+    "stopped_after": 2.0,
+    "failover_after": 2.0,
+    "takeover_timeout": 10.0,
+    "will_grace": 1.0,
+    "strict_subscribe": True,
+    "replicas": 1,
+    "replica_timeout": 1.0,
+}
+
+
+def part(cluster: ClusterNodes, number: int) -> NatsCluster:
+    found = cluster[number].server._nats_cluster
+    assert found is not None
+    return found
+
+
+def record_of(cluster: ClusterNodes, number: int) -> ReplicaRecord:
+    """The record of a node, as a running node knows it."""
+    other = next(each for each in cluster.nodes if each != number)
+    records = part(cluster, other).replica_records
+    assert records is not None
+    found = records.of(cluster.name(number))
+    assert found is not None
+    return found
+
+
+def number_of(cluster: ClusterNodes, name: str) -> int:
+    return next(number for number in range(len(cluster)) if cluster.name(number) == name)
+
+
+async def until_copied(cluster: ClusterNodes) -> None:
+    """Until each node has all its copies."""
+    for number in cluster.nodes:
+        shipping = part(cluster, number).shipping
+        assert shipping is not None
+        while shipping.core.copies != shipping._settings.replicas:
+            await asyncio.sleep(0.01)
+
+
+async def lose(cluster: ClusterNodes, number: int, keep: bool = False) -> int:
+    """Kill a node and delete its data, unless ``keep``. Return the node that will run it from its copy."""
+    follower = number_of(cluster, record_of(cluster, number).in_sync[0])
+    await cluster.kill(number)
+    if not keep:
+        await asyncio.to_thread(shutil.rmtree, cluster._data_dir(number))
+    return follower
+
+
+def statuses(node: Node) -> dict[str, str]:
+    return {each.name: each.status for each in node.server.cluster.members()}
+
+
+async def payloads(peer: Peer, count: int) -> list[bytes]:
+    return [(await peer.expect_publish()).payload for _ in range(count)]
+
+
+@asynccontextmanager
+async def replicated(directory: Path, count: int = 3, **cluster: object) -> AsyncIterator[ClusterNodes]:
+    """Nodes whose copies are complete."""
+    async with cluster_nodes(count, directory=directory, level="disk", cluster={**QUICK, **cluster}) as nodes:
+        await until_copied(nodes)
+        yield nodes
+
+
+async def away(node: Node, client_id: str, version: int, topic: str, qos: int = 1) -> None:
+    """A subscriber whose session waits."""
+    client = await node.client(client_id, version, expiry=3600)
+    await client.subscribe(topic, qos=qos)
+    await client.drop()
+
+
+def other(cluster: ClusterNodes, *numbers: int) -> Node:
+    """A running node that is none of these."""
+    return next(node for number, node in cluster.nodes.items() if number not in numbers)
+
+
+async def until_ended(cluster: ClusterNodes, lost: int) -> None:
+    """Until the lost node has left again, as the others see it."""
+    name = cluster.name(lost)
+    await until(lambda: record_of(cluster, lost).ended)
+    for node in [node for number, node in cluster.nodes.items() if number != lost]:
+        while name in statuses(node):
+            await asyncio.sleep(0.01)
+        assert not node.server.hosted
+
+
+async def test_sessions_of_a_lost_node_are_served_again(tmp_path: Path) -> None:
+    """All that was queued, and all that is published before and while the node runs again: in order, each once."""
+    async with replicated(tmp_path) as cluster:
+        watcher = await cluster[0].client("watcher")
+        await watcher.subscribe("will/#", qos=1)
+        for version in VERSIONS:
+            await away(cluster[1], f"away-{version}", version, f"t/{version}", 2)
+            await cluster[1].client(f"w-{version}", version, will=Will(f"will/{version}", b"gone", 1))
+        publisher = await cluster[0].client("p")
+        for number in range(10):
+            for version in VERSIONS:
+                await publisher.publish(f"t/{version}", b"%d" % number, qos=1 + number % 2)
+        await cluster.wait_until_quiet()
+        host = await lose(cluster, 1)
+        for number in range(10, 20):
+            for version in VERSIONS:
+                await publisher.publish(f"t/{version}", b"%d" % number, qos=1 + number % 2)
+        for version in VERSIONS:
+            client = await cluster[2].client(f"away-{version}", version, expiry=3600, session_present=True)
+            assert await payloads(client, 20) == [b"%d" % number for number in range(20)]
+            await client.nothing()
+        assert sorted(await payloads(watcher, 2)) == [b"gone", b"gone"]
+        await until_ended(cluster, 1)
+        await watcher.nothing()
+        copy = copy_directory(Path(cluster[host].server.settings.node.data_dir), cluster.name(1))
+        await until(lambda: not copy.exists())
+        assert not [name for name in cluster[host].server.alarms.active if name.startswith("node_")]
+
+
+async def test_sessions_that_nobody_asks_for_move_to_the_nodes_that_run(tmp_path: Path) -> None:
+    async with replicated(tmp_path) as cluster:
+        names = [f"s-{number}" for number in range(20)]
+        for number, name in enumerate(names):
+            await away(cluster[1], name, 4 + number % 2, f"t/{name}")
+        publisher = await cluster[2].client("p")
+        for name in names:
+            await publisher.publish(f"t/{name}", b"1", qos=1)
+        await cluster.wait_until_quiet()
+        await lose(cluster, 1)
+        await until_ended(cluster, 1)
+        here = [sorted(each.client_id for each in cluster[number].server.broker.sessions) for number in (0, 2)]
+        assert all(here) and sorted(here[0] + here[1]) == sorted([*names, "p"])
+        for number, name in enumerate(names):
+            client = await cluster[0].client(name, 4 + number % 2, expiry=3600, session_present=True)
+            assert await payloads(client, 1) == [b"1"]
+
+
+async def test_what_the_lost_node_owed_to_others_arrives(tmp_path: Path) -> None:
+    """Messages in its link and delayed messages: it had acknowledged them, and has sent none."""
+    async with replicated(tmp_path) as cluster:
+        host = number_of(cluster, record_of(cluster, 1).in_sync[0])
+        far_away = 2 - host
+        for version in VERSIONS:
+            await away(cluster[far_away], f"far-{version}", version, f"far/{version}", 2)
+        await cluster.wait_until_quiet()
+        cluster.partition({1, host}, {far_away})
+        for version in VERSIONS:
+            publisher = await cluster[1].client(f"p-{version}", version)
+            for number in range(10):
+                await publisher.publish(f"far/{version}", b"%d" % number, qos=1 + number % 2)
+            await publisher.publish(f"$delayed/3/far/{version}", b"late", qos=2)
+        await lose(cluster, 1)
+        cluster.heal()
+        for version in VERSIONS:
+            far = await cluster[far_away].client(f"far-{version}", version, expiry=3600, session_present=True)
+            assert await payloads(far, 11) == [*(b"%d" % number for number in range(10)), b"late"]
+            await far.nothing()
+        await until_ended(cluster, 1)
+
+
+async def test_what_was_in_flight_goes_on(tmp_path: Path) -> None:
+    """A message of QoS 2 that the client has confirmed with PUBREC is not sent again; one without is, as DUP."""
+    async with replicated(tmp_path) as cluster:
+        publisher = await cluster[0].client("p")
+        client = await cluster[1].client("s", expiry=3600)
+        await client.subscribe("t", qos=2)
+        for number in range(3):
+            await publisher.publish("t", b"%d" % number, qos=2)
+        first = await client.expect(Publish, payload=b"0")
+        second = await client.expect(Publish, payload=b"1")
+        third = await client.expect(Publish, payload=b"2")
+        await client.pubrec(second.packet_id)
+        await client.expect(Ack, type=c.PUBREL, packet_id=second.packet_id)
+        await cluster.wait_until_quiet()
+        await lose(cluster, 1)
+        client = await cluster[2].client("s", expiry=3600, session_present=True)
+        await client.expect(Publish, payload=b"0", packet_id=first.packet_id, dup=True)
+        await client.expect(Publish, payload=b"2", packet_id=third.packet_id, dup=True)
+        await client.expect(Ack, type=c.PUBREL, packet_id=second.packet_id)
+
+
+async def test_a_publish_of_qos_2_is_accepted_once(tmp_path: Path) -> None:
+    """The client sends it again to another node, as the PUBCOMP was lost with its node."""
+    async with replicated(tmp_path) as cluster:
+        subscriber = await cluster[0].client("s")
+        await subscriber.subscribe("t", qos=2)
+        publisher = await cluster[1].client("p", expiry=3600)
+        await publisher.send(Publish("t", b"1", 2, False, False, 7, {}))
+        await publisher.expect(Ack, type=c.PUBREC, packet_id=7)
+        assert await payloads(subscriber, 1) == [b"1"]
+        await lose(cluster, 1)
+        publisher = await cluster[2].client("p", expiry=3600, session_present=True)
+        await publisher.send(Publish("t", b"1", 2, False, True, 7, {}))
+        await publisher.expect(Ack, type=c.PUBREC, packet_id=7)
+        await publisher.send(Ack(c.PUBREL, 7))
+        await publisher.expect(Ack, type=c.PUBCOMP, packet_id=7)
+        await cluster.wait_until_quiet()
+        await subscriber.nothing()
+
+
+async def test_a_session_does_not_begin_anew_while_its_node_is_expected(tmp_path: Path) -> None:
+    """Also with ``fresh``: a client waits for the node that runs again."""
+    async with replicated(tmp_path, takeover="fresh", takeover_timeout=30.0) as cluster:
+        await away(cluster[1], "s", 5, "t")
+        await lose(cluster, 1)
+        client = await cluster[2].client("s", expiry=3600, session_present=True)
+        await (await cluster[0].client("p")).publish("t", b"1", qos=1)
+        assert await payloads(client, 1) == [b"1"]
+
+
+async def test_one_of_several_followers_takes_over(tmp_path: Path) -> None:
+    async with replicated(tmp_path, count=4, replicas=2) as cluster:
+        await away(cluster[1], "s", 5, "t")
+        in_sync = record_of(cluster, 1).in_sync
+        assert len(in_sync) == 2
+        await lose(cluster, 1)
+        client = await cluster[2].client("s", expiry=3600, session_present=True)
+        assert sum(len(node.server.hosted) for node in cluster.nodes.values()) <= 1
+        await until_ended(cluster, 1)
+        assert record_of(cluster, 1).hosted_by in in_sync
+        await client.nothing()
+
+
+async def test_another_follower_is_preferred_to_a_damaged_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with replicated(tmp_path, count=4, replicas=2) as cluster:
+        await away(cluster[1], "s", 5, "t")
+        first, second = (number_of(cluster, name) for name in record_of(cluster, 1).in_sync)
+        damaged = copy_directory(Path(cluster[first].server.settings.node.data_dir), cluster.name(1))
+        monkeypatch.setattr(takeover, "is_intact", lambda directory: directory != damaged)
+        for node in cluster.nodes.values():
+            node.ignore(lambda record: "replica_damaged" in record.getMessage())
+        await lose(cluster, 1)
+        await other(cluster, 1, first).client("s", expiry=3600, session_present=True)
+        await until_ended(cluster, 1)
+        assert record_of(cluster, 1).hosted_by == cluster.name(second)
+
+
+async def test_the_host_is_lost_too(tmp_path: Path) -> None:
+    """With two copies, the node runs on from the second one."""
+    async with replicated(tmp_path, count=4, replicas=2) as cluster:
+        await away(cluster[1], "s", 5, "t")
+        publisher = await cluster[1].client("p")
+        await publisher.publish("t", b"1", qos=1)
+        await publisher.publish("$delayed/9/t", b"late", qos=1)
+        first = await lose(cluster, 1)
+        await until(lambda: cluster.name(1) in cluster[first].server.hosted)
+        await until(lambda: bool(record_of(cluster, 1).in_sync))
+        await lose(cluster, first)
+        left = other(cluster, 1, first)
+        client = await left.client("s", expiry=3600, session_present=True)
+        assert await payloads(client, 2) == [b"1", b"late"]
+        await until_ended(cluster, 1)
+        await client.nothing()
+
+
+async def test_a_start_that_the_copy_does_not_know(tmp_path: Path) -> None:
+    """The lost node had just started, and its copy is from before: the others must not mistake one for the other."""
+    async with replicated(tmp_path, failover_after=3600.0) as cluster:
+        await away(cluster[1], "s", 5, "t")
+        node = other(cluster, 1)
+        key = part(cluster, 1).membership.key
+        host = await lose(cluster, 1)
+        await until(lambda: statuses(node).get(cluster.name(1)) == STOPPED)
+        context = part(cluster, host).context
+        peer = part(cluster, host).membership.peers[cluster.name(1)]
+        later = msgspec.structs.replace(peer.record, incarnation=peer.incarnation + 1, started=peer.record.started + 1)
+        await context.nats.write("members", key, context.wire.write(later), peer.revision, "nonce")
+        await until(lambda: statuses(node).get(cluster.name(1)) == STOPPED)
+        incarnation = later.incarnation
+        await until(lambda: part(cluster, host).membership.peers[cluster.name(1)].incarnation == incarnation)
+        await asyncio.sleep(2.5)  # until it is certain to be Stopped
+        await cluster[host].server.cluster.force_leave(cluster.name(1))
+        assert part(cluster, host).membership.peers[cluster.name(1)].incarnation == incarnation + 1
+        await node.client("s", expiry=3600, session_present=True)
+
+
+async def test_force_leave_is_an_order_to_take_over(tmp_path: Path) -> None:
+    async with replicated(tmp_path, failover_after=3600.0) as cluster:
+        await away(cluster[1], "s", 5, "t")
+        host = await lose(cluster, 1)
+        node = other(cluster, 1, host)
+        await until(lambda: statuses(node).get(cluster.name(1)) == STOPPED)
+        await node.server.cluster.force_leave(cluster.name(1))
+        await node.client("s", expiry=3600, session_present=True)
+        await until_ended(cluster, 1)
+
+
+async def test_force_leave_does_not_end_what_a_stopped_node_has(tmp_path: Path) -> None:
+    async with replicated(tmp_path, failover_after=3600.0) as cluster:
+        host = await lose(cluster, 1)
+        node = other(cluster, 1, host)
+        await cluster.kill(host)
+        await until(lambda: set(statuses(node).values()) == {RUNNING, STOPPED})
+        await until(lambda: list(statuses(node).values()).count(STOPPED) == 2)
+        with pytest.raises(ChangeRefused, match=f"the copies of {cluster.name(1)} are on {cluster.name(host)}"):
+            await node.server.cluster.force_leave(cluster.name(1))
+        await cluster.start(host)
+        await until(lambda: statuses(node).get(cluster.name(host)) == RUNNING)
+        await node.server.cluster.force_leave(cluster.name(1))
+        await until_ended(cluster, 1)
+
+
+async def test_a_node_that_stops_in_order_has_the_time_to_start_again(tmp_path: Path) -> None:
+    async with replicated(tmp_path, takeover_timeout=3600.0) as cluster:
+        await cluster.stop(1)
+        await asyncio.sleep(2 * 2.0)
+        assert not any(node.server.hosted for node in cluster.nodes.values())
+        await cluster.start(1)
+        await cluster.wait_until_running()
+
+
+async def test_a_host_that_restarts_runs_the_node_on(tmp_path: Path) -> None:
+    async with replicated(tmp_path) as cluster:
+        host = number_of(cluster, record_of(cluster, 1).in_sync[0])
+        watcher = await other(cluster, 1, host).client("watcher", expiry=3600)
+        await watcher.subscribe("t", qos=1)
+        publisher = await cluster[1].client("p")
+        await publisher.publish("$delayed/9/t", b"late", qos=1)
+        await lose(cluster, 1)
+        await until(lambda: cluster.name(1) in cluster[host].server.hosted)
+        await cluster.kill(host)
+        await cluster.start(host)
+        await until(lambda: cluster.name(1) in cluster[host].server.hosted)
+        assert await payloads(watcher, 1) == [b"late"]
+        await until_ended(cluster, 1)
+        await watcher.nothing()
+
+
+@pytest.mark.parametrize("old_disk", [True, False])
+async def test_a_node_that_comes_back_waits_for_the_one_in_its_place(tmp_path: Path, old_disk: bool) -> None:
+    """It starts with an empty store when the other one has left; an old disk is set aside."""
+    async with replicated(tmp_path) as cluster:
+        await away(cluster[1], "s", 5, "t")
+        publisher = await cluster[1].client("p")
+        await publisher.publish("$delayed/6/t", b"late", qos=1)
+        host = await lose(cluster, 1, keep=old_disk)
+        await until(lambda: cluster.name(1) in cluster[host].server.hosted)
+        starting = asyncio.create_task(cluster.start(1))
+        client = await cluster[2].client("s", expiry=3600, session_present=True)
+        assert cluster.name(1) in cluster[host].server.hosted and not starting.done()
+        assert await payloads(client, 1) == [b"late"]
+        await starting
+        assert not cluster[host].server.hosted
+        data = Path(cluster[1].server.settings.node.data_dir)
+        assert len(list(data.glob("replaced-*/taipan.db"))) == old_disk
+        await cluster.wait_until_running()
+        client = await cluster[1].client("s", expiry=3600, session_present=True)
+        await (await cluster[2].client("q")).publish("t", b"1", qos=1)
+        assert await payloads(client, 1) == [b"1"]
+        await until_copied(cluster)
+        await cluster.kill(1)
+        await cluster.start(1)  # its new data is its own
+        await cluster.wait_until_running()
+
+
+async def test_a_node_that_comes_back_at_once_without_its_disk(tmp_path: Path) -> None:
+    """It lets another node run from the copy, and does not begin with nothing."""
+    async with replicated(tmp_path) as cluster:
+        await away(cluster[1], "s", 5, "t")
+        await lose(cluster, 1)
+        await cluster.start(1)
+        await cluster.wait_until_running()
+        await cluster[1].client("s", expiry=3600, session_present=True)
+
+
+async def test_a_node_that_was_replaced_while_it_ran_serves_nobody(tmp_path: Path) -> None:
+    async with replicated(tmp_path) as cluster:
+        for node in cluster.nodes.values():
+            node.ignore(lambda record: "cluster_membership_lost" in record.getMessage())
+            node.ignore(lambda record: "replicas_trouble" in record.getMessage())
+        client = await cluster[1].client("s", expiry=3600)
+        await client.subscribe("t", qos=1)
+        await cluster.wait_until_quiet()
+        cluster.partition({0, 2}, {1})
+        host = number_of(cluster, record_of(cluster, 1).in_sync[0])
+        await until(lambda: cluster.name(1) in cluster[host].server.hosted)
+        cluster.heal()
+        await client.expect_disconnect(USE_ANOTHER_SERVER)
+        await cluster[1].peer().connect("s", False, expect=SERVER_UNAVAILABLE)
+        assert "cluster_refused" in cluster[1].server.alarms.active
+        client = await cluster[2].client("s", expiry=3600, session_present=True)
+        await until_ended(cluster, 1)
+        await cluster.kill(1)
+        await cluster.start(1)
+        await cluster.wait_until_running()
