@@ -117,7 +117,7 @@ class GatewayLink(Protocol):
         """The client has repeated a number that only its address can know."""
 
     def stay_newcomer(self) -> None:
-        """The next login changes nothing: the address counts as a client without a login, and gives way to others."""
+        """Count the address as a client without a login even after the next login; a newer one can replace it."""
 
     def renew(self, data: bytes) -> None:
         """Pass ``data`` to a new conversation of the same address, once the node has read everything that this one sent

@@ -32,7 +32,7 @@ class ExpiryAlarms:
         server.ticker.every(_INTERVAL, lambda now: self.look())
 
     def reload(self, settings: Settings) -> None:
-        """The certificate files were read again."""
+        """Note that the certificate files were read again."""
         self._certificates = served_certificates(settings)
         self.look()
 

@@ -173,7 +173,7 @@ class RemoteSource(Source, OutsideSource):
         return self._open
 
     def _missed(self, reason: str, detail: str = "") -> None:
-        """A question had no answer: see whether the other side is there at all."""
+        """Note a question without an answer, and check whether the other side can be reached."""
         self.status.missed(reason, detail)
         if not self._retired and (self._reaching is None or self._reaching.done()):
             self._reaching = asyncio.ensure_future(self._reach())

@@ -73,7 +73,7 @@ class RemoteStatus:
         return pause
 
     def answered(self, decision: str, seconds: float) -> None:
-        """A question was answered."""
+        """Note that a question was answered."""
         if decision != UNDECIDED:
             self.decided(decision)
         self.latency = seconds if self.latency is None else self.latency + _WEIGHT * (seconds - self.latency)
@@ -101,20 +101,20 @@ class RemoteStatus:
             self._become(DOWN, _words(reason, detail))
 
     def half_open(self) -> None:
-        """An attempt to connect begins."""
+        """Note that an attempt to connect begins."""
         if self.breaker == OPEN:
             self.breaker = HALF_OPEN
 
     def unreachable(self, reason: str, detail: str) -> None:
-        """An attempt to connect failed."""
+        """Note that an attempt to connect failed."""
         if self.breaker == HALF_OPEN:
             self.breaker = OPEN
         self._shows = True
         self._become(DOWN, _words(reason, detail))
 
     def reachable(self) -> None:
-        """An attempt to connect succeeded. Something that accepts connections and answers no question stays down until
-        it answers one."""
+        """Note that an attempt to connect succeeded. Something that accepts connections and answers no question stays
+        down until it answers one."""
         if self.breaker != CLOSED:
             self.breaker = CLOSED
             self._missed = 0

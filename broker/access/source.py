@@ -98,10 +98,10 @@ class Source:
         """Start the background work, such as fetching keys, on the running loop."""
 
     def halt(self) -> None:
-        """The node stops: end the background work. Questions are still answered."""
+        """End the background work, because the node stops. Questions are still answered."""
 
     def retire(self) -> None:
-        """A reload replaces this source: answer the open questions, then end."""
+        """Answer the open questions, then end, because a reload replaces this source."""
         self.halt()
 
     @property

@@ -108,7 +108,7 @@ class OutboundWriter:
         self.sent_other = 0
 
     def open(self, session: Session, mountpoint: str) -> None:
-        """The client was accepted; PUBLISH may be sent from now on."""
+        """Allow PUBLISH from now on, because the client was accepted."""
         self.session = session
         self.mountpoint = mountpoint
         self._set_fast()

@@ -107,7 +107,7 @@ class Undecided:
             self._tell_room()
 
     def _give_up(self) -> None:
-        """The first one has waited long enough."""
+        """Stop waiting for the decisions whose time has passed."""
         self._timer = None
         now = self._loop.time()
         while self._waiting and self._waiting[0].end <= now:

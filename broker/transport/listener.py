@@ -501,16 +501,16 @@ class Listener:
         self._probes = 0
 
     def opened(self) -> None:
-        """A Connection has its transport."""
+        """Count a connection that has got its transport."""
         self.current_connections += 1
         self.accepted += 1
 
     def lingers(self, connection: Lingering) -> None:
-        """A connection waits for its client to close: it gives its place to a new client if there is no other."""
+        """Note that a connection waits for its client to close. If no other place is free, a new client replaces it."""
         self._lingering[connection] = None
 
     def freed(self, connection: Lingering) -> None:
-        """A Connection has lost its transport."""
+        """Stop counting a connection that has lost its transport."""
         self._lingering.pop(connection, None)
         self.current_connections -= 1
         self._place_free()

@@ -75,7 +75,7 @@ class Outbox:
         return max(earliest, self._again_at) if self.state is State.PAUSING else earliest
 
     def sent(self, now: float) -> None:
-        """The notice of ``next`` was sent."""
+        """Note that the notice that ``next`` returned was sent."""
         assert self._sending is not None
         self._sent_at[self._sending[1].name] = now
         if len(self._sent_at) > MAX_WAITING:

@@ -50,7 +50,8 @@ def _notes(sources: tuple[AccessSource, ...]) -> dict[str, str]:
 
 
 def note_of(table: str, key: str) -> str:
-    """``table``: without indices and names of zones; empty for a table itself. A listener may have keys of a zone."""
+    """Return the note of a setting. ``table``: its table without indices and names of zones; empty: ``key`` is a table.
+    A listener may have keys of a zone."""
     notes = setting_notes()
     if not table:
         return notes.get(key, "")

@@ -205,7 +205,7 @@ class Buffer:
         self._restored = True
 
     def retry_now(self) -> None:
-        """The other system is reachable again: retry now."""
+        """Retry now, because the other system is reachable again."""
         self._breaker.retry_now()
         for lane in self._lanes:
             lane.release_all()

@@ -72,7 +72,7 @@ class CircuitBreaker:
             self._notify()
 
     def retry_now(self) -> None:
-        """The other system is reachable again: allow the next attempt now."""
+        """Allow the next attempt now, because the other system is reachable again."""
         if self.state == OPEN:
             self._until = 0.0
             self._notify()

@@ -68,7 +68,7 @@ class ResourceUsers(Protocol):
         ...
 
     def restart_users_of(self, resource_id: str) -> None:
-        """The resource has a new instance."""
+        """Restart the rules that use a resource, because it has a new instance."""
         ...
 
     def retry_suspended(self) -> None:

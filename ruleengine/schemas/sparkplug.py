@@ -60,7 +60,7 @@ _VALUE_FIELDS: Final = frozenset([*_FIELD_OF.values(), "bytes_value"])
 
 @cache
 def _schema() -> ProtobufSchema:
-    """Raises MissingLibrary."""
+    """Return the schema of Sparkplug B. Raises MissingLibrary."""
     try:
         from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto, FileDescriptorSet
     except ImportError as error:

@@ -96,7 +96,7 @@ class Node:
         return self.process
 
     async def start(self) -> bool:
-        """Start it and wait until it is ready."""
+        """Start the process and wait until it is ready."""
         begun = time.monotonic()
         process = await self.spawn()
         assert process.stdout is not None

@@ -131,7 +131,7 @@ class GroupShares:
         self._broker.deliver_addressed(message, share.target, GroupAddress(self._group.filter, hops).text)
 
     def _choose(self, message: Message, weights: list[int], total: int) -> Share | None:
-        """Select a node by the strategy of the group; every connected member of every node is one place."""
+        """Select a node by the strategy of the group. Each connected member, on any node, is equally likely."""
         publisher = message.publisher
         publisher_id = "" if publisher is None else publisher.client_id
         strategy = self._strategy
@@ -277,7 +277,7 @@ class ClusterSharedGroups:
     # ---------------------------------------------------------------- received messages
 
     def _came(self, message: Message, record: MessageRecord, node: str) -> None:
-        """Another node has selected this one."""
+        """Deliver a message for a group whose member another node has selected on this node."""
         filter, hops = GroupAddress.parse(record.group)
         if not is_shared(filter):
             self._context.refusals.add(MALFORMED, node, "-")

@@ -33,11 +33,11 @@ class Admission:
         context.wire.admits = self._admits
 
     def note_record(self, record: MemberRecord) -> None:
-        """Another node's record was written."""
+        """Note that another node's record was written."""
         self._forced_out_uids[record.node] = forced_out_of(record)
 
     def note_left(self, peer: Peer) -> None:
-        """A node has left in an orderly way."""
+        """Note that a node has left in an orderly way."""
         self._left_at[peer.name] = (peer.uid, asyncio.get_running_loop().time())
 
     def forget_unknown(self) -> None:

@@ -58,17 +58,17 @@ class MembershipCheck:
         return late
 
     def judge(self, late: float) -> None:
-        """The other nodes' messages were processed up to this tick."""
+        """Check how late this tick is, once the other nodes' messages up to it were processed."""
         now = self._loop.time()
         if late > HEARTBEAT or self._may_be_unheard(now):
             self._until = now + self._settings.stopped_after
 
     def beat(self) -> None:
-        """This node sends a heartbeat."""
+        """Note that this node sends a heartbeat."""
         self._last_beat = self._loop.time()
 
     def notice_pause(self) -> None:
-        """This node may not have sent a heartbeat for a long time."""
+        """Note whether this node sent no heartbeat for so long that it may have been removed."""
         if self._loop.time() - self._last_beat >= self._settings.stopped_after:
             self.may_be_out = True
 

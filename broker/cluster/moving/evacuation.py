@@ -123,7 +123,7 @@ class NodeEvacuation:
         self._context.alarms.deactivate(ALARM)
 
     async def stop(self) -> None:
-        """The node stops."""
+        """Stop the evacuation, because the node stops."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

@@ -52,8 +52,8 @@ class GivenRow(msgspec.Struct, array_like=True, frozen=True):
 
 
 class TakenRow(msgspec.Struct, array_like=True, frozen=True):
-    """Row of table ``handover_taken``, by client ID: of the queue that ``node`` was sending, everything up to this
-    piece has arrived; the session has moved on since."""
+    """Row of table ``handover_taken``, by client ID, of a session that has moved on since: the last piece of its queue
+    that has arrived from ``node``."""
 
     node: str
     move: str

@@ -174,7 +174,7 @@ class IncomingSessions:
         return incoming
 
     def keep(self, client_id: str, row: HandoverRow, session: Session) -> None:
-        """The node of the row keeps messages for a session."""
+        """Note that the node of the row keeps messages for a session."""
         key = f"{client_id}\0{row.node}\0{row.epoch}"
         before = self._coming.get(key)
         if before is not None:

@@ -355,7 +355,7 @@ class NatsConnection:
         await self.close()
 
     def _lose(self, error: Exception | None) -> None:
-        """The connection cannot be used any longer; waits for answers end."""
+        """Give up the connection, and end all waits for answers."""
         if self.lost.is_set():
             return
         self.lost.set()

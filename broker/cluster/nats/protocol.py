@@ -75,7 +75,7 @@ class Answers:
                 self.end_waiting()
 
     def end_waiting(self) -> None:
-        """No more answers will come."""
+        """End the wait, because no more answers will come."""
         if not self.complete.done():
             self.complete.set_result(None)
 

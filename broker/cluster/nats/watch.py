@@ -65,7 +65,7 @@ class NatsWatch:
         self._buckets.remove(self)
 
     def begin_anew(self, bucket: str) -> None:
-        """The data of ``bucket`` was lost."""
+        """Read the bucket again from the beginning, because its data was lost."""
         if bucket == self.bucket:
             self.revision = 0
             self.current = False

@@ -62,11 +62,11 @@ class BucketLife:
         return joined if joined is not None and joined.cluster == self._context.name else None
 
     def join(self, record: BucketRecord, reached: int = 0) -> None:
-        """This node's data comes from this bucket from now on."""
+        """Note that this node's data comes from this bucket from now on."""
         self._table.put(RECORD, Joined(self._context.name, record.id, record.generation, reached))
 
     def reached(self, revision: int) -> None:
-        """This node knows all changes up to this revision."""
+        """Note that this node knows all changes up to this revision."""
         joined = self.joined
         if joined is not None and joined.reached != revision:
             self._table.put(RECORD, msgspec.structs.replace(joined, reached=revision))

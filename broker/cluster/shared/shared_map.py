@@ -324,7 +324,7 @@ class SharedMap(ABC, Generic[ChangeT, KnownT, OwnT, ReadT]):
         return None
 
     def _written(self, change: ChangeT, value: bytes, revision: int) -> None:
-        """The bucket has the value that ``_batched`` has returned."""
+        """Note that the bucket has the value that ``_batched`` returned."""
 
     @abstractmethod
     async def _write(self, change: ChangeT) -> None:
@@ -335,7 +335,7 @@ class SharedMap(ABC, Generic[ChangeT, KnownT, OwnT, ReadT]):
         """Make this node's value that of the bucket."""
 
     def _record_told(self, entry: BucketEntry) -> None:
-        """Another node has changed the record of the bucket."""
+        """Note that another node has changed the record of the bucket."""
 
     @abstractmethod
     def _leave_bucket(self) -> None:

@@ -107,7 +107,7 @@ class CoapCalls:
                 self._finish(token, None)
 
     def end(self) -> None:
-        """No answers come any more."""
+        """End all requests, because no more answers will come."""
         calls = dict.fromkeys((self._calls or {}).values())
         self._calls = None
         for call in calls:

@@ -317,7 +317,7 @@ class CoapConversation:
         return wanted
 
     def release(self, topic_filter: str) -> None:
-        """A request does not need its subscription any more."""
+        """Release a subscription that a request no longer needs."""
         if self._filters is None or self._by_identifier is None:
             return
         wanted = self._filters[topic_filter]
@@ -336,7 +336,7 @@ class CoapConversation:
             self.end_observation(each)
 
     def end_observation(self, observation: Observation) -> None:
-        """The client has no use for an observation any more."""
+        """End an observation that the client no longer uses."""
         self.observations.remove(observation)
         self.release(observation.target)
 
@@ -485,7 +485,7 @@ class CoapConversation:
         self._check_later()
 
     def _lost(self) -> None:
-        """The client does not acknowledge what it is sent."""
+        """Disconnect a client that does not acknowledge what it is sent."""
         if self.state == ACTIVE:
             self._link.send(Disconnect())
         self._end(codec.UNAVAILABLE)

@@ -294,7 +294,7 @@ class CoapEndpoint:
         self._link.drop("exchanges_forgotten", "a request whose repetition would be carried out", "max_exchanges")
 
     def _await(self, request: CoapRequest) -> None:
-        """The answer comes later."""
+        """Wait for an answer that comes later."""
         if self._unanswered is None:
             self._unanswered = {}
         due = self._link.now() + self._settings.ack_timeout / 2
@@ -302,7 +302,7 @@ class CoapEndpoint:
         self._set_timer()
 
     def _acknowledge(self, request: CoapRequest) -> None:
-        """The answer will be a message of its own."""
+        """Acknowledge the request now; its answer will be a message of its own."""
         request._acknowledged = True
         acknowledgement = codec.empty(ACK, request.mid)
         self._keep(request, acknowledgement)

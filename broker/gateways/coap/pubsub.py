@@ -124,7 +124,7 @@ class TopicResources:
         return reads is not None
 
     def settled(self) -> None:
-        """All retained messages have come: those who still read find nothing."""
+        """Answer the requests that still wait for a retained message: all were delivered, so theirs does not exist."""
         reads, self._reads = self._reads, {}
         for topic, each in reads.items():
             for request, observation in each:

@@ -227,7 +227,7 @@ class DeviceConversation:
         self._send_waiting()
 
     def _observe_objects(self, registered: Registration) -> None:
-        """Observe what ``auto_observe`` has, as if an MQTT client had asked for it."""
+        """Observe the paths in ``auto_observe``, as if an MQTT client had sent the commands."""
         for path in self._observations.wanted(self._settings, registered.objects):
             command = {"msgType": "observe", "data": {"path": text_of(path)}}
             self._take_command(answers.encode(command))

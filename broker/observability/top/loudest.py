@@ -37,7 +37,7 @@ class Loudest(Generic[Row]):
             self._select()
 
     def rows(self, measure: int) -> list[Row]:
-        """Return the highest rows by one measure, without those that have nothing."""
+        """Return the rows with the highest values of one measure, without those whose value is 0."""
         found = nlargest(self._kept, self._rows, key=lambda row: row.values[measure])
         return [row for row in found if row.values[measure] > 0]
 
