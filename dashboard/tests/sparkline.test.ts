@@ -1,6 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { parts, path } from "../src/components/sparkline";
 import { trend } from "../src/pages/overview/figures";
+import { spots } from "../src/pages/overview/spots";
 
 describe("a small line", () => {
   it("is of means, and has gaps", () => {
@@ -19,5 +20,12 @@ describe("a trend", () => {
     expect(trend(50, 100)).toBe("↓ 50 %");
     expect(trend(1_000_000, 1)).toBe("↑ 999 %");
     expect([trend(100.5, 100), trend(5, 0), trend(null, 1), trend(1, null)]).toEqual(["", "", "", ""]);
+  });
+});
+
+describe("the nodes of a picture", () => {
+  it("stand on an ellipse", () => {
+    expect(spots(2, 200, 100)).toEqual([{ x: 0, y: 50 }, { x: 200, y: 50 }]);
+    expect(spots(4, 200, 100)).toEqual([{ x: 0, y: 50 }, { x: 100, y: 0 }, { x: 200, y: 50 }, { x: 100, y: 100 }]);
   });
 });

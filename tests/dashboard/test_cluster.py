@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, expect
 
-from tests.support.browser import Dashboard, DashboardNode
+from tests.support.browser import Dashboard, DashboardNode, accessible
 from tests.support.nats_server import NatsServers, nats_server_program
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
@@ -62,9 +62,14 @@ async def test_a_node_that_is_killed_is_named_until_it_is_back(
     choice = page.locator(".page-head select")
     names = [node.name for node in nodes]
     await expect(choice.locator("option")).to_have_text(["All nodes", *names])
+    picture = page.locator(".cluster-picture")
     for number, name in enumerate(names):
         await expect(statuses.nth(number)).to_contain_text(name)
         await expect(statuses.nth(number)).to_contain_text("Running")
+        await expect(picture.locator("a").filter(has_text=name)).to_contain_text("1 clients")
+    await expect(picture.locator("line")).to_have_count(3)
+    await expect(picture.locator("line.cut")).to_have_count(0)
+    await accessible(page, (1440, 390))
     await expect(page.locator(".tile:has(.tile-label:text-is('Connections')) .tile-value")).to_have_text("3")
     await choice.select_option(last.name)
     await expect(page.locator(".tile:has(.tile-label:text-is('Connections')) .tile-value")).to_have_text("1")
@@ -87,6 +92,7 @@ async def test_a_node_that_is_killed_is_named_until_it_is_back(
     await expect(banner).to_contain_text(last.name)
     await dashboard.go(page, "/overview")
     await expect(statuses.nth(2)).to_contain_text("Suspect")
+    await expect(picture.locator("line.cut")).to_have_count(2)
     await expect(page.locator(".health")).to_contain_text(f"Node {last.name} is not running.")
     await dashboard.go(page, "/node")
     await expect(page.get_by_role("row").filter(has_text=last.name)).to_contain_text("Suspect")

@@ -1,14 +1,18 @@
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { mayChange } from "../session";
+import { Copy } from "./copy";
 import { texts } from "../texts/common";
 
-/** The head of a page: its title, and beside it what can be done here. */
-export function PageHead({ title, children, sub }: { title: ComponentChildren; children?: ComponentChildren; sub?: ComponentChildren }) {
+/** The head of a page: its title, and beside it what can be done here. `copy`: the title, if it is an identifier. */
+export function PageHead({ title, copy, children, sub }: { title: ComponentChildren; copy?: string; children?: ComponentChildren; sub?: ComponentChildren }) {
   return (
     <header class="page-head">
       <div>
-        <h1 tabIndex={-1}>{title}</h1>
+        <div class="page-title">
+          <h1 tabIndex={-1}>{title}</h1>
+          {copy && <Copy text={copy} />}
+        </div>
         {sub && <p class="faint">{sub}</p>}
       </div>
       <div class="actions">{children}</div>

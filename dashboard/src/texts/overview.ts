@@ -126,6 +126,11 @@ export const texts = inLanguage("overview", {
     out: "Out",
     alarms: (count: number) => (count === 1 ? "1 alarm" : `${count} alarms`),
   },
+  picture: {
+    title: "Cluster",
+    clients: (count: string) => `${count} clients`,
+    away: "not reachable",
+  },
   drops: {
     title: "Dropped and refused",
     none: "Nothing is being dropped or refused.",

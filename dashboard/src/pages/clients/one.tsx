@@ -69,7 +69,7 @@ export function OneClient({ id, tab }: { id: string; tab: string | undefined }) 
     close(true);
   };
   const head = (
-    <PageHead title={<Name text={id} />} sub={<a href={link(["clients"])}>{texts.back}</a>}>
+    <PageHead copy={id} title={<Name text={id} />} sub={<a href={link(["clients"])}>{texts.back}</a>}>
       {client && <StateBadge client={client} />}
       {client && <Change onClick={() => setOpen("subscribe")}>{texts.subscriptions.subscribe}</Change>}
       {client && <Change onClick={() => setOpen("publish")}>{texts.publish}</Change>}
@@ -93,7 +93,7 @@ export function OneClient({ id, tab }: { id: string; tab: string | undefined }) 
       {open === "ban" && <BanDialog id={id} client={client ?? undefined} onClose={close} />}
     </>
   );
-  if (client === undefined) return error ? <><PageHead title={<Name text={id} />} /><ErrorPanel error={error} retry={reload} /></> : null;
+  if (client === undefined) return error ? <><PageHead copy={id} title={<Name text={id} />} /><ErrorPanel error={error} retry={reload} /></> : null;
   if (client === null) {
     return (
       <>

@@ -52,6 +52,7 @@ function shown(many: boolean): Column<Refused>[] {
       title: columns.client,
       fixed: true,
       sort: (row) => row.clientid,
+      copy: (row) => row.clientid,
       render: (row) => {
         if (row.clientid === "") return <Name text={null} />;
         if (row.clientid_cut) return <Name text={`${row.clientid}…`} />;

@@ -42,6 +42,7 @@ export function Subscriptions(props: {
           title: texts.subscriptions.topic,
           fixed: true,
           sort: (one) => one.topic,
+          copy: (one) => one.topic,
           render: (one) => (
             <a href={link(["subscriptions"], { topic: one.topic.replace(/^\$share\/[^/]*\//, "") })}>
               <Name text={one.topic} />

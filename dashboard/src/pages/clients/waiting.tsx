@@ -31,7 +31,7 @@ const EVERY = 2_000;
 const age = (seconds: number | null): string => (seconds === null ? "–" : seconds < 1 ? milliseconds(Math.round(seconds * 1000)) : duration(seconds));
 
 const COLUMNS: Column<Message & { key: string }>[] = [
-  { key: "topic", title: waiting.topic, fixed: true, sort: (one) => one.topic, render: (one) => <Name text={one.topic} /> },
+  { key: "topic", title: waiting.topic, fixed: true, sort: (one) => one.topic, copy: (one) => one.topic, render: (one) => <Name text={one.topic} /> },
   { key: "age", title: waiting.age, right: true, sort: (one) => one.age, render: (one) => age(one.age) },
   { key: "qos", room: "medium", title: waiting.qos, right: true, sort: (one) => one.qos, render: (one) => one.qos ?? "–" },
   {

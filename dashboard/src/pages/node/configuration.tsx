@@ -65,8 +65,8 @@ export function Configuration() {
           busy={slow}
           rowKey={(one) => one.key}
           columns={[
-            { key: "key", title: columns.key, fixed: true, sort: (one) => one.key, render: (one) => <code><Name text={one.key} /></code> },
-            { key: "value", title: columns.value, render: (one) => <Value value={one.value} /> },
+            { key: "key", title: columns.key, fixed: true, sort: (one) => one.key, copy: (one) => one.key, render: (one) => <code><Name text={one.key} /></code> },
+            { key: "value", title: columns.value, value: (one) => JSON.stringify(one.value), render: (one) => <Value value={one.value} /> },
             {
               key: "origin",
               title: columns.origin,

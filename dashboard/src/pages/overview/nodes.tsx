@@ -1,4 +1,4 @@
-/** The nodes: a card for each. */
+/** The nodes: a picture of several, and a card for each. */
 
 import { Badge, Section } from "../../components/basic";
 import { Name } from "../../components/name";
@@ -11,6 +11,7 @@ import { type Monitor, Series } from "../../series";
 import { texts as common } from "../../texts/common";
 import { texts } from "../../texts/overview";
 import type { Alarm } from "./health";
+import { ClusterPicture } from "./picture";
 
 export interface NodeRecord {
   node: string;
@@ -49,6 +50,8 @@ export async function readNodes(signal: AbortSignal): Promise<Nodes> {
 
 /** Of so many nodes the traffic of each is read. */
 const WITH_TRAFFIC = 6;
+/** So many nodes are drawn as a picture. */
+const DRAWN = 8;
 const EVERY = 10_000;
 const SPAN = 600_000;
 
@@ -131,6 +134,16 @@ export function NodeCards({ nodes }: { nodes: Nodes }) {
   const { data } = useData((signal) => traffic(names, signal), [names.join("\n")], EVERY);
   return (
     <Section title={texts.nodes.title}>
+      {nodes.nodes.length > 1 && nodes.nodes.length <= DRAWN && (
+        <ClusterPicture
+          nodes={nodes.nodes.map(({ node, node_status: status }) => ({
+            name: node,
+            status,
+            connections: nodes.stats.get(node)?.["connections.count"],
+            series: data?.get(node),
+          }))}
+        />
+      )}
       <ul class="node-cards">
         {nodes.nodes.map((row) => (
           <Card

@@ -149,10 +149,10 @@ export function OneRule({ id }: { id: string }) {
   );
   const back = <a href={link(["rules"])}>{texts.common.back}</a>;
   if (!rule.data) {
-    if (!rule.error) return <PageHead title={<Name text={id} />} sub={back} />;
+    if (!rule.error) return <PageHead copy={id} title={<Name text={id} />} sub={back} />;
     return (
       <>
-        <PageHead title={<Name text={id} />} sub={back} />
+        <PageHead copy={id} title={<Name text={id} />} sub={back} />
         <ErrorPanel error={rule.error} retry={rule.reload} />
       </>
     );
@@ -160,7 +160,7 @@ export function OneRule({ id }: { id: string }) {
   if (rule.error instanceof ApiError && rule.error.status === 404) {
     return (
       <>
-        <PageHead title={<Name text={id} />} sub={back} />
+        <PageHead copy={id} title={<Name text={id} />} sub={back} />
         <Empty title={texts.one.gone}>{back}</Empty>
       </>
     );
@@ -178,7 +178,7 @@ export function OneRule({ id }: { id: string }) {
   const columns = texts.one.actionColumns;
   return (
     <>
-      <PageHead title={<Name text={id} />} sub={<>{back} · <State rule={shown} resources={resources.data} /></>}>
+      <PageHead copy={id} title={<Name text={id} />} sub={<>{back} · <State rule={shown} resources={resources.data} /></>}>
         <Change kind="primary" onClick={edit} title="e">
           {texts.one.edit}
         </Change>

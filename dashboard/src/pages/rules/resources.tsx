@@ -214,6 +214,7 @@ export function ResourceList() {
             title: columns.id,
             fixed: true,
             sort: (one) => one.id,
+            copy: (one) => one.id,
             render: (one) => (
               <a href={link(["rules", "resources", one.id])}>
                 <Name text={one.id} />

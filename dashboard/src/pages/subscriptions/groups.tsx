@@ -57,6 +57,7 @@ export function Groups() {
             title: columns.topic,
             fixed: true,
             sort: (one) => one.topic,
+            copy: (one) => one.topic,
             render: (one) => (
               <a href={link(["subscriptions", "groups", one.topic])}>
                 <Name text={one.topic} />
@@ -124,6 +125,7 @@ export function Group({ topic }: { topic: string }) {
             title: texts.member,
             fixed: true,
             sort: (one) => one.clientid,
+            copy: (one) => one.clientid,
             render: (one) => (
               <a href={link(["clients", one.clientid])}>
                 <Name text={one.clientid} />

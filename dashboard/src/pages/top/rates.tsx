@@ -124,11 +124,11 @@ export function LoudClients() {
       none={texts.clients}
       more={<a href={link(["clients"], { sort: "-queued" })}>{texts.queues}</a>}
       shown={(rows) => [
-        { key: "client", title: columns.client, fixed: true, render: (row) => <ClientLink id={row.clientid} /> },
-        { key: "username", room: "medium", title: columns.username, render: (row) => <Name text={row.username} /> },
-        { key: "in", title: columns.in, right: true, render: (row) => rate(row.in) },
-        { key: "out", title: columns.out, right: true, render: (row) => rate(row.out) },
-        { key: "in_oct", room: "medium", title: columns.in_oct, right: true, render: (row) => byteRate(row.in_oct) },
+        { key: "client", title: columns.client, fixed: true, copy: (row) => row.clientid, render: (row) => <ClientLink id={row.clientid} /> },
+        { key: "username", room: "medium", title: columns.username, copy: (row) => row.username, render: (row) => <Name text={row.username} /> },
+        { key: "in", title: columns.in, right: true, value: (row) => row.in, render: (row) => rate(row.in) },
+        { key: "out", title: columns.out, right: true, value: (row) => row.out, render: (row) => rate(row.out) },
+        { key: "in_oct", room: "medium", title: columns.in_oct, right: true, value: (row) => row.in_oct, render: (row) => byteRate(row.in_oct) },
         { key: "out_oct", room: "medium", title: columns.out_oct, right: true, render: (row) => byteRate(row.out_oct) },
         { key: "node", title: columns.node, off: rows.every((row) => row.node === rows[0]?.node), render: (row) => <Name text={row.node} /> },
       ]}
@@ -147,8 +147,8 @@ export function LoudTopics() {
       none={texts.topics}
       shown={() => [
         { key: "topic", title: columns.topic, fixed: true, render: (row) => <TopicLink row={row} /> },
-        { key: "in", title: columns.in, right: true, render: (row) => rate(row.in) },
-        { key: "in_oct", room: "medium", title: columns.in_oct, right: true, render: (row) => byteRate(row.in_oct) },
+        { key: "in", title: columns.in, right: true, value: (row) => row.in, render: (row) => rate(row.in) },
+        { key: "in_oct", room: "medium", title: columns.in_oct, right: true, value: (row) => row.in_oct, render: (row) => byteRate(row.in_oct) },
         { key: "history", room: "medium", title: columns.minute, render: (row) => <Spark counts={row.counts} title={texts.historyOfTopic} /> },
         { key: "publisher", title: columns.publisher, render: (row) => (row.from_clientid ? <ClientLink id={row.from_clientid} /> : "–") },
       ]}
@@ -177,7 +177,7 @@ export function LoudGroups() {
           ),
         },
         { key: "members", room: "medium", title: columns.members, right: true, render: (row) => number(row.members) },
-        { key: "out", title: columns.out, right: true, render: (row) => rate(row.out) },
+        { key: "out", title: columns.out, right: true, value: (row) => row.out, render: (row) => rate(row.out) },
         { key: "lost", title: columns.lost, right: true, render: (row) => number(row.dropped) },
       ]}
     />

@@ -122,6 +122,11 @@ export const texts: typeof English = {
     out: "流出",
     alarms: (count: number) => `${count} 个告警`,
   },
+  picture: {
+    title: "集群",
+    clients: (count: string) => `${count} 个客户端`,
+    away: "无法访问",
+  },
   drops: {
     title: "丢弃与拒绝",
     none: "当前没有丢弃或拒绝。",
