@@ -60,15 +60,15 @@ class DatabaseSource(RemoteSource):
 
     @abstractmethod
     async def find_password(self, values: Values) -> StoredPassword | None:
-        """The row of a user; None: there is none. Raises SourceFailed."""
+        """Return the row of a user, or None if there is none. Raises SourceFailed."""
 
     @abstractmethod
     async def find_superuser(self, values: Values) -> bool:
-        """Raises SourceFailed."""
+        """Return whether the database calls the client a superuser. Raises SourceFailed."""
 
     @abstractmethod
     async def find_rules(self, values: Values) -> Sequence[AclRule]:
-        """The rules that may concern a client, the first that matches decides. Raises SourceFailed, and ValueError for
+        """Return the rules that may concern a client; the first that matches decides. Raises SourceFailed, and ValueError for
         a row that cannot be read as a rule."""
 
     @abstractmethod
@@ -188,7 +188,7 @@ def action_of(access: object) -> str:
 
 
 def new_rule(allow: bool, access: object, topic: str, **conditions: str) -> AclRule:
-    """Raises ``ValueError``."""
+    """Return the access rule of a row. Raises ``ValueError`` for an invalid row."""
     return AclRule(RuleSettings(allow=allow, action=action_of(access), topics=[topic], **conditions))  # type: ignore[arg-type]
 
 

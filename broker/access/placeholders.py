@@ -12,7 +12,7 @@ _PLACEHOLDER: Final = re.compile(f"%([{PLACEHOLDERS}])")
 
 
 def check_placeholders(known: str, template: str) -> None:
-    """``ValueError`` for a placeholder that this question does not have."""
+    """Raise ``ValueError`` for a template with a placeholder that this question does not have."""
     for letter in re.findall("%([A-Za-z])", template):
         if letter not in known:
             raise ValueError(f"%{letter} is not one of {', '.join('%' + each for each in known)}")

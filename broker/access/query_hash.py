@@ -111,7 +111,7 @@ class QueryHash:
         return hashlib.sha256(b"".join(b"%d:%s" % (len(part), part) for part in parts)).digest()
 
     def verify(self, password: bytes) -> bool:
-        """Raises ``PackageMissing``."""
+        """Return whether the password matches. Raises ``PackageMissing``."""
         return self._format.matches(self._stored, self._salt, password)
 
 

@@ -41,7 +41,7 @@ class RandomSecretHash:
 
     @classmethod
     def create(cls, secret: bytes) -> "RandomSecretHash":
-        """Raises ``ValueError`` if it does not look random."""
+        """Return the hash of a random secret. Raises ``ValueError`` if the secret does not look random."""
         check_random(secret)
         salt = os.urandom(16)
         return cls(salt, hashlib.sha256(salt + secret).digest())

@@ -31,7 +31,7 @@ class SqlQuery:
 
 
 def check_login_query(text: str) -> None:
-    """``ValueError`` for one that gives the same row for every client."""
+    """Raise ``ValueError`` for a query that gives the same row for every client."""
     letters = SqlQuery(text).letters
     if not _LOGIN & set(letters):
         raise ValueError(

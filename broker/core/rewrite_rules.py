@@ -121,7 +121,7 @@ def _split(destination: str) -> list[str]:
 
 @lru_cache(maxsize=512)
 def _compiled(expression: str) -> Any:
-    """Raises ValueError."""
+    """Return the compiled regular expression. Raises ValueError."""
     import re2  # type: ignore[import-untyped]  # here, because a node without rules does not need it
 
     if len(expression) > MAX_EXPRESSION:

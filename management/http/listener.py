@@ -85,7 +85,7 @@ class HttpListener:
     async def open(
         self, host: str, port: int, context: ssl.SSLContext | None, handshake_timeout: float | None = None
     ) -> None:
-        """Raises OSError."""
+        """Bind to the address and accept connections. Raises OSError."""
         self._sockets = await listening_sockets(host, port, BACKLOG)
         self._host, self.context = host, context
         self._handshake_timeout = None if context is None else handshake_timeout

@@ -189,7 +189,7 @@ def _modules(plan: Plan) -> Iterator[dict[str, object]]:
 
 
 def _document(text: str) -> Document:
-    """Raises Refusal."""
+    """Return the parsed export file. Raises Refusal."""
     document = Document([text])
     for _ in document.read():
         pass

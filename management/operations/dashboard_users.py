@@ -288,7 +288,7 @@ class DashboardUsers:
         return user
 
     def _keep_administrator(self, name: str) -> None:
-        """Raises Refusal 106 if ``name`` is the only administrator."""
+        """Check that another administrator exists. Raises Refusal 106 if ``name`` is the only one."""
         administrators = [user.name for user in self._table.values() if user.role == ADMINISTRATOR]
         if administrators == [name]:
             raise Refusal(ADMIN_STAYS, f"Cannot delete admin: {name} is the last administrator")

@@ -142,7 +142,7 @@ class NodeCalls:
         return sorted({self.name, *(each.name for each in self.members() if each.status != STOPPED)})
 
     def check(self, node: str) -> None:
-        """Raises Refusal if no node has this name."""
+        """Check that a node with this name exists. Raises Refusal."""
         if node != self.name and all(each.name != node for each in self.members()):
             raise not_found("node", node)
 

@@ -45,7 +45,7 @@ class DatabaseConnection(LaneConnection):
 
     @abstractmethod
     async def ping(self) -> None:
-        """Raises OSError."""
+        """Check that the server answers. Raises OSError."""
 
 
 class DatabaseSink(Sink):

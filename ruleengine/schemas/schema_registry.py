@@ -183,7 +183,7 @@ class SchemaRegistry:
 
 
 def _compiled(row: StoredSchema) -> SchemaCodec:
-    """Raises SchemaError."""
+    """Return the codec of a stored schema. Raises SchemaError."""
     if row.parser_type == avro.NAME:
         return avro.AvroSchema(row.schema)
     if row.parser_type == protobuf.NAME:

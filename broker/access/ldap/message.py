@@ -115,7 +115,7 @@ def missing_bytes(head: bytes) -> int | None:
 
 
 def read(data: bytes) -> Answer:
-    """Raises BadAnswer."""
+    """Return the answer in a complete LDAP message. Raises BadAnswer."""
     try:
         message, _ = decoder.decode(data, asn1Spec=rfc2251.LDAPMessage())
         number = int(message["messageID"])

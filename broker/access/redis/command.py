@@ -23,12 +23,12 @@ class RedisCommand:
 
 
 def check_login_command(text: str) -> None:
-    """``ValueError`` for one that gives the same answer for every client."""
+    """Raise ``ValueError`` for a command that gives the same answer for every client."""
     _check(text, _LOGIN)
 
 
 def check_acl_command(text: str) -> None:
-    """``ValueError`` for one that gives the same answer for every client."""
+    """Raise ``ValueError`` for a command that gives the same answer for every client."""
     _check(text, _LOGIN + "a")
 
 

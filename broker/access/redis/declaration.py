@@ -25,7 +25,7 @@ class RedisAccessSettings(DatabaseSettings, frozen=True, forbid_unknown_fields=T
 
 
 def _addresses(text: str, port: int) -> list[tuple[str, int]]:
-    """Raises ``ValueError``."""
+    """Return the hosts and ports of a list with commas. Raises ``ValueError``."""
     return [address_of(each, port) for each in text.split(",")]
 
 

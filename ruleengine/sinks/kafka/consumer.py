@@ -66,7 +66,7 @@ class KafkaConsumer:
         self._throttle = Throttle()
 
     async def test(self) -> None:
-        """Raises one of ERRORS."""
+        """Check that the brokers can be reached and the topics exist. Raises one of ERRORS."""
         client = KafkaClient(self._settings, self._networks)
         try:
             await client.bootstrap()

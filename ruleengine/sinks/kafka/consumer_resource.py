@@ -61,7 +61,7 @@ class KafkaReceiver(Receiver):
             raise ResourceError(reason(error)) from None
 
     def _made(self) -> KafkaConsumer:
-        """Raises ResourceError."""
+        """Return a new consumer. Raises ResourceError."""
         try:
             import aiokafka  # noqa: F401 - a node without such a resource does not need it
 

@@ -78,7 +78,7 @@ class TopicMapping:
                 raise ParamError("topic_mapping", f"a record has no {path[0]}; it has {', '.join(sorted(_NAMES))}")
 
     def message(self, record: ConsumerRecord) -> Published:
-        """Raises Unpublishable."""
+        """Return the message to publish for a record. Raises Unpublishable."""
         row = {
             "topic": record.topic,
             "partition": record.partition,

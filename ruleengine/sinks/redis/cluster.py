@@ -134,7 +134,7 @@ class RedisCluster(RedisSink):
         return groups
 
     async def _learn_slots(self) -> list[SlotRange]:
-        """Raises OSError or ResourceError."""
+        """Ask the cluster which node has which slots. Raises OSError or ResourceError."""
         from taipan.broker.redis_servers.slots import SLOTS_COMMAND, slot_ranges
 
         async with self._asking:

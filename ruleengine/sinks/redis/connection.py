@@ -38,7 +38,7 @@ class RedisLaneConnection(RedisConnection, LaneConnection):
     """The connection of a lane."""
 
     async def check_transactions(self) -> None:
-        """Raises OSError for a server or a user without them."""
+        """Check that the server and the user allow transactions. Raises OSError if they do not."""
         begun, _ = await self.exchange([_MULTI, _EXEC])
         if isinstance(begun, Exception):
             raise OSError(f"the user may not use MULTI, which batches need: {in_one_line(begun)}")
