@@ -68,8 +68,8 @@ class DatabaseSource(RemoteSource):
 
     @abstractmethod
     async def find_rules(self, values: Values) -> Sequence[AclRule]:
-        """Return the rules that may concern a client; the first that matches decides. Raises SourceFailed, and ValueError for
-        a row that cannot be read as a rule."""
+        """Return the rules that may concern a client; the first that matches decides. Raises SourceFailed, and
+        ValueError for a row that cannot be read as a rule."""
 
     @abstractmethod
     def verifier(self, row: StoredPassword, password: bytes, owner: str) -> PasswordVerifier | None:

@@ -248,7 +248,7 @@ class _Fields:
 
     def bytes(self, size: int, what: str) -> bytes:
         if size > self.left:
-            raise _Bad(f"its {what} is cut off: {size} bytes are announced and {self.left} are there")
+            raise _Bad(f"its {what} is cut off: {size} bytes are announced, but only {self.left} follow")
         self._at += size
         return self._data[self._at - size : self._at]
 
