@@ -98,6 +98,9 @@ class Device(asyncio.DatagramProtocol):
         self.endpoint = endpoint
         self.resources: dict[str, tuple[int, bytes]] = {}
         self.codes: dict[tuple[int, str], int] = {}
+        self.written: dict[str, bytes] = {}
+        self.largest = 6  # the exponent of the blocks that it takes: 1024 bytes
+        self._blocks: dict[str, bytes] = {}
         self.requests: asyncio.Queue[Coap] = asyncio.Queue()
         self.replies: asyncio.Queue[Coap] = asyncio.Queue()
         self.answers = True
@@ -167,7 +170,27 @@ class Device(asyncio.DatagramProtocol):
             self._read(request, answer)
         else:
             answer.code = {POST: 0x44, PUT: 0x44, DELETE: 0x42}[request.code]
+            if request.code == PUT:
+                self._write(request, answer)
         return answer
+
+    def _write(self, request: Coap, answer: Coap) -> None:
+        """RFC 7959, section 2.5: blocks in their order, in the size that the device asks for after the first one."""
+        part = request.number(BLOCK1)
+        if part is None:
+            self.written[request.path] = request.payload
+            return
+        at, more, exponent = part >> 4, part >> 3 & 1, part & 7
+        before = self._blocks.get(request.path, b"") if at else b""
+        if len(before) != at * (16 << exponent):
+            answer.code = 0x88  # 4.08
+            return
+        self._blocks[request.path] = before + request.payload
+        answer.options.append((BLOCK1, plain(at << 4 | more << 3 | min(exponent, self.largest))))
+        if more:
+            answer.code = 0x5F  # 2.31
+        else:
+            self.written[request.path] = self._blocks.pop(request.path)
 
     def _read(self, request: Coap, answer: Coap) -> None:
         wanted = request.number(OBSERVE)

@@ -13,6 +13,7 @@ from taipan.broker.gateway import GatewayLoadError, kind_of
 from taipan.broker.gateways.lwm2m.gateway import GATEWAY
 from tests.gateways.lwm2m_device import (
     ACCEPT,
+    BLOCK1,
     CON,
     DELETE,
     FORMAT,
@@ -291,6 +292,34 @@ async def test_large_answers_and_large_values_come_in_blocks(devices: Devices) -
         device.resources["/3/0/0"] = 0, b"0123456789" * 500
         answer = await watch.ask("read", path="/3/0/0")
         assert answer["content"][0]["value"] == "0123456789" * 500
+
+
+@pytest.mark.parametrize(("largest", "blocks"), [(6, 5), (4, 17)])
+async def test_a_large_value_is_written_in_blocks(devices: Devices, largest: int, blocks: int) -> None:
+    """RFC 7959, section 2.3: after the first block of 1024 bytes, those of the size that the device asks for."""
+    async with start() as node:
+        watch = await Watch.open(node)
+        device = await devices.registered(node)
+        await watch.hear()
+        device.largest = largest
+        value = "".join(f"{number:05}" for number in range(1000))
+        answer = await watch.ask("write", path="/3/0/14", type="String", value=value)
+        assert (answer["code"], answer["codeMsg"]) == ("2.04", "changed")
+        assert value.encode() in device.written["/3/0/14"]
+        parts = [(await device.asked()).number(BLOCK1) for _ in range(device.requests.qsize())]
+        assert len(parts) == blocks and [part >> 3 & 1 for part in parts] == [1] * (blocks - 1) + [0]
+
+
+async def test_a_large_value_that_the_device_refuses(devices: Devices) -> None:
+    async with start() as node:
+        watch = await Watch.open(node)
+        device = await devices.registered(node)
+        await watch.hear()
+        device.codes[PUT, "/3/0/14"] = 0x8D  # 4.13
+        answer = await watch.ask("write", path="/3/0/14", type="String", value="x" * 5000)
+        assert answer["code"] == "4.13" and device.requests.qsize() == 1
+        del device.codes[PUT, "/3/0/14"]
+        assert (await watch.ask("write", path="/3/0/14", type="String", value="y"))["code"] == "2.04"
 
 
 async def test_observe_notify_and_cancel(devices: Devices) -> None:
