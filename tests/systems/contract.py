@@ -1,5 +1,5 @@
 """What each sink promises with a real server: nothing is lost when it dies under load, one that hangs is given up, a
-bad row stops no other, and rows wait for a password that was changed.
+bad row stops no other, and rows wait for a password that was changed, and while a certificate has expired.
 
 A module of tests imports everything from here, and defines the fixture ``system``. ``tests/ruleengine/sinks/contract``
 has the rest, for all sinks."""
@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
 from taipan.ruleengine.actions.action import ActionType
 from taipan.ruleengine.resources.resource import ResourceType
+from tests.support.certificates import Certificates
 from tests.support.fake_engine import FakeEngine, FakeReport, published
 from tests.support.waiting import until
 from tests.systems.servers.process import ServerProcess
+from tests.systems.servers.tls_gate import TlsGate
 
 OPTIONAL = {
     "test_a_bad_row_stops_no_other_row": "bad row",
@@ -54,6 +57,7 @@ class System(ABC):
 
     def __init__(self, server: ServerProcess) -> None:
         self.server = server
+        self._gate: TlsGate | None = None
 
     @abstractmethod
     def config(self) -> dict[str, Any]: ...
@@ -73,6 +77,19 @@ class System(ABC):
     def set_password(self, password: str) -> None:
         """Of the user of ``config``; connections end."""
         raise NotImplementedError
+
+    async def certify(self, certificate: str, key: str) -> dict[str, Any]:
+        """Let clients connect with TLS and this certificate, whose files these are. The connections of before end.
+        Return what the configuration then has beside that of ``config``."""
+        if self._gate is None:
+            self._gate = TlsGate(self.server.port)
+        await self._gate.certify(certificate, key)
+        return {"server": f"127.0.0.1:{self._gate.port}", "ssl": True}
+
+    async def uncertify(self) -> None:
+        """As it was before ``certify``."""
+        if self._gate is not None:
+            await self._gate.close()
 
     def run(self, engine: FakeEngine, **config: Any) -> Any:
         return engine.run(self.resource, **{**self.config(), **config})
@@ -158,6 +175,29 @@ async def test_rows_wait_for_a_password_that_was_changed(engine: FakeEngine, sys
     await until(lambda: waits.count == 1)
     assert first.failures == waits.failures == []
     assert {0, 1} == {n for _, n in await system.written()}
+
+
+@pytest.mark.asyncio
+async def test_rows_wait_while_a_certificate_has_expired(
+    engine: FakeEngine, system: System, tmp_path: Path
+) -> None:  # fmt: skip
+    authority = Certificates(tmp_path)
+    tls = await system.certify(*authority.issue("localhost"))
+    try:
+        known = {"filename": "ca.pem", "file": Path(authority.ca).read_text()}
+        made = system.run(engine, verify=True, cacertfile=known, server_name_indication="localhost", **tls)
+        first = system.write(engine, "action_first", 0)
+        await until(lambda: first.count == 1)
+        await system.certify(*authority.issue("localhost", expired=True))
+        waits = system.write(engine, "action_waits", 1)
+        await until(lambda: "expired" in f"{made.status.reason} {made.status.buffer.last_error}")
+        assert waits.count == 0
+        await system.certify(*authority.issue("localhost"))
+        await until(lambda: waits.count == 1)
+        assert first.failures == waits.failures == []
+    finally:
+        await system.uncertify()
+    assert {0, 1} <= {n for _, n in await system.written()}
 
 
 def is_without(test: pytest.Function) -> bool:

@@ -72,6 +72,10 @@ class ClickHouseSystem(System):
     def params(self) -> dict[str, Any]:
         return {"sql": "INSERT INTO t (n, s) VALUES (toInt32('${n}'), '${c}')", "batch_size": 20}
 
+    async def certify(self, certificate: str, key: str) -> dict[str, Any]:
+        found = await super().certify(certificate, key)
+        return {"server": f"https://{found['server']}"}
+
     def harm(self, row: int) -> None:
         if row == 1000:
             self.server.kill()

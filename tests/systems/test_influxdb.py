@@ -71,6 +71,10 @@ class InfluxDbSystem(System):
     def set_password(self, password: str) -> None:
         self.server.query(f"SET PASSWORD FOR {self.server.user} = '{password}'")
 
+    async def certify(self, certificate: str, key: str) -> dict[str, Any]:
+        found = await super().certify(certificate, key)
+        return {"port": int(found["server"].rpartition(":")[2]), "https_enabled": True}
+
     def harm(self, row: int) -> None:
         if row == 1000:
             self.server.kill()

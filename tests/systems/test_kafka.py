@@ -137,12 +137,27 @@ class KafkaSystem(System):
         super().__init__(server)
         self._idempotence = idempotence
         self._topic = topic_of(server, 3)
+        self._tls: KafkaGate | None = None
 
     def config(self) -> dict[str, Any]:
         return {"servers": self.server.address, "idempotence": self._idempotence}
 
     def params(self) -> dict[str, Any]:
         return {"topic": self._topic, "key": "clientid", "strategy": "key_dispatch", "type": "async"}
+
+    async def certify(self, certificate: str, key: str) -> dict[str, Any]:
+        await self.uncertify()
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key)
+        port = 0 if self._tls is None else self._tls.port
+        self._tls = KafkaGate(self.server.port, context)
+        self._tls.port = port
+        await self._tls.start()
+        return {"servers": self._tls.address, "ssl": True}
+
+    async def uncertify(self) -> None:
+        if self._tls is not None:
+            await self._tls.stop()
 
     def harm(self, row: int) -> None:
         """Not killed: the server loses what it has acknowledged and not yet written."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from pathlib import Path
 from typing import Any, ClassVar
@@ -98,6 +99,15 @@ class MysqlSystem(System):
     def set_password(self, password: str) -> None:
         self.server.query(f"alter user taipan@'127.0.0.1' identified by '{password}'")
         self.server.disconnect()
+
+    async def certify(self, certificate: str, key: str) -> dict[str, Any]:
+        self.server.tls(certificate, key, certificate)
+        await asyncio.to_thread(self.server.restart)
+        return {"ssl": True}
+
+    async def uncertify(self) -> None:
+        self.server.settings.clear()
+        await asyncio.to_thread(self.server.restart)
 
     def harm(self, row: int) -> None:
         killed_and_restarted(self.server, row)

@@ -123,6 +123,15 @@ class PostgresqlSystem(System):
         self.server.query(f"alter role taipan password '{password}'")
         self.server.disconnect()
 
+    async def certify(self, certificate: str, key: str) -> dict[str, Any]:
+        self.server.tls(certificate, key)
+        await asyncio.to_thread(self.server.restart)
+        return {"ssl": True}
+
+    async def uncertify(self) -> None:
+        self.server.settings.clear()
+        await asyncio.to_thread(self.server.restart)
+
     def harm(self, row: int) -> None:
         killed_and_restarted(self.server, row)
 

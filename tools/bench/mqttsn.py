@@ -53,6 +53,18 @@ def free_port(kind: int) -> int:
         return port
 
 
+def started(file: Path) -> "subprocess.Popen[str]":
+    """Start a node with this configuration."""
+    node = subprocess.Popen(
+        [sys.executable, "-m", "taipan.management.node", "--config", str(file)],
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+    assert node.stdout is not None
+    while not node.stdout.readline().startswith("taipan ready"):
+        assert node.poll() is None, "the node has ended"
+    return node
+
+
 def processor_seconds(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICK
@@ -120,14 +132,8 @@ def main() -> None:
         tcp, udp = free_port(socket.SOCK_STREAM), free_port(socket.SOCK_DGRAM)
         file = Path(directory, "taipan.toml")
         file.write_text(CONFIG.format(directory=directory, tcp=tcp, udp=udp))
-        node = subprocess.Popen(
-            [sys.executable, "-m", "taipan.management.node", "--config", str(file)],
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-        )  # fmt: skip
+        node = started(file)
         try:
-            assert node.stdout is not None
-            while not node.stdout.readline().startswith("taipan ready"):
-                assert node.poll() is None, "the node has ended"
             messages(node.pid, udp, tcp, options.seconds)
             idle(node.pid, udp, options.idle)
         finally:

@@ -97,6 +97,7 @@ class KafkaClient(AIOKafkaClient):  # type: ignore[misc]  # aiokafka is not type
         self._settings = settings
         self._networks = networks
         self._locks: dict[object, asyncio.Lock] = {}
+        self._ended = False
         self.failure = ""
         """Why the last connection that was tried was not established."""
 
@@ -165,9 +166,11 @@ class KafkaClient(AIOKafkaClient):  # type: ignore[misc]  # aiokafka is not type
         # One connection to a broker at a time, but a broker that does not answer delays no other one.
         async with self._locks.setdefault(key, asyncio.Lock()):
             found = self._conns.get(key)
-            if found is not None and found.connected():
-                return found
-            self._conns.pop(key, None)
+            if found is not None:
+                if found.connected():
+                    return found
+                del self._conns[key]
+                found.close()  # its reader may not have noticed yet that the broker has ended it
             broker = self.cluster.broker_metadata(node_id)
             if broker is None:
                 self.force_metadata_update()
@@ -178,8 +181,16 @@ class KafkaClient(AIOKafkaClient):  # type: ignore[misc]  # aiokafka is not type
                 self.failure = f"{broker.host}:{broker.port}: {reason(error)}"
                 self.force_metadata_update()
                 return None
+            if self._ended:  # a write was on its way when the client was closed
+                made.close()
+                return None
             self._conns[key] = made
             return made
+
+    async def close(self) -> None:
+        """End all connections, also those that are being established."""
+        self._ended = True
+        await super().close()
 
     async def _metadata_update(self, cluster_metadata: Any, topics: Iterable[str] | None) -> bool:
         """Request metadata only for the topics in use, because a cluster may have very many topics."""

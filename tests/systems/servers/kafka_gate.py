@@ -91,11 +91,15 @@ class KafkaGate:
 
     async def stop(self) -> None:
         assert self._server is not None
-        self._server.close()
+        server, self._server = self._server, None
+        server.close()
         self.disconnect()
         await asyncio.gather(*self._connections, return_exceptions=True)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._server is None:  # its TLS handshake was not done when the gate stopped
+            writer.transport.abort()
+            return
         task = asyncio.current_task()
         assert task is not None
         self._connections.add(task)
