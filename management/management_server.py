@@ -29,6 +29,7 @@ from .http.credentials import CredentialsCheck
 from .http.cross_site import CrossSite
 from .http.listener import HttpListener
 from .http.protocol import HttpProtocol
+from .operations.apps import NOTE_USES_EVERY
 from .operations.operations import Operations
 from .secret_line import secret_line
 
@@ -176,6 +177,7 @@ class ManagementServer:
         self._dashboard = _HttpServer("dashboard", dashboard, settings.read_timeout, self._dashboard_application())
         self._access = server.settings.access
         self._telling: asyncio.Task[None] | None = None
+        self._notes_uses = False
 
     def _management_application(self) -> Application:
         server, operations = self.server, self.operations
@@ -218,12 +220,17 @@ class ManagementServer:
                     pages.share(self._pages[0])
                 self.operations.dashboard_sessions.start()
                 await self._first_user()
+            self.server.ticker.every(NOTE_USES_EVERY, self._note_uses)
+            self._notes_uses = True
             self.operations.alarm_targets.start()
             self.operations.alarm_thresholds.start()
             self.server.memory.started()
         except BaseException:
             await self.stop()
             raise
+
+    def _note_uses(self, now: float) -> None:
+        self.operations.apps.note_uses()
 
     def _servers(self) -> list[_HttpServer]:
         """Yield the servers that listen."""
@@ -292,6 +299,10 @@ class ManagementServer:
         await self.operations.users.tell_connected(changed)
 
     async def stop(self) -> None:
+        if self._notes_uses:
+            self._notes_uses = False
+            self.server.ticker.remove(self._note_uses)
+            self.operations.apps.note_uses()
         self.operations.alarm_thresholds.stop()
         await self.operations.alarm_targets.stop()
         await self.operations.live.stop()

@@ -56,7 +56,7 @@ class NewPassword(msgspec.Struct):
     new_pwd: Text
 
 
-@routes.add("POST", "/auth", "Log in to the dashboard", body=Login, reply=CallerRecord, viewers=True)
+@routes.add("POST", "/auth", "Log in to the dashboard", body=Login, reply=CallerRecord, viewers=True, scope="all")
 async def log_in(call: Call) -> web.Response:
     """The answer sets the session cookie. A request with it needs the header X-Taipan-Dashboard."""
     given: Login = call.body
@@ -76,7 +76,7 @@ def get_caller(call: Call) -> CallerRecord:
     return _record(call.caller)
 
 
-@routes.add("DELETE", "/auth", "Log out of the dashboard", viewers=True)
+@routes.add("DELETE", "/auth", "Log out of the dashboard", viewers=True, scope="all")
 def log_out(call: Call) -> web.Response:
     call.operations.dashboard_sessions.end(call.caller.token)
     response = json_response({"code": 0})
@@ -108,7 +108,9 @@ async def delete_user(call: Call) -> None:
     await call.operations.dashboard_users.delete(call.path["name"])
 
 
-@routes.add("PUT", "/change_pwd/{name}", "Change a dashboard user's password", body=NewPassword, viewers=True)
+@routes.add(
+    "PUT", "/change_pwd/{name}", "Change a dashboard user's password", body=NewPassword, viewers=True, scope="all"
+)
 async def change_password(call: Call) -> None:
     """Users may change their own password; administrators may change any. Either way, all sessions of that user end."""
     given: NewPassword = call.body

@@ -39,6 +39,7 @@ class SubscribedRecord(msgspec.Struct):
     "Publish messages as a client",
     body=Lenient(PublishRequest, NamelessPublishRequest),
     reply=OnDemand(MessageIds),
+    scope="publish",
 )
 async def mqtt_publish(call: Call) -> dict[str, object] | None:
     request: PublishRequest = call.body
@@ -53,6 +54,7 @@ async def mqtt_publish(call: Call) -> dict[str, object] | None:
     "Publish many messages",
     body=Lenient(list[PublishRequest], list[NamelessPublishRequest]),
     reply=list[PublishedRecord],
+    scope="publish",
 )
 async def mqtt_publish_batch(call: Call) -> list[dict[str, object]]:
     return await call.operations.pubsub.publish_batch(call.body)

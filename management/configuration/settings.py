@@ -12,6 +12,7 @@ class AppSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
     id: str
     secret: str
+    scopes: tuple[Literal["all", "read", "publish"], ...] = ("all",)  # of the HTTP API that it may use
 
 
 class HistorySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -156,8 +156,12 @@ class Application:
         if found is None:
             raise Refusal(UNKNOWN, f"no endpoint {request.method} {request.path[:256]}")
         endpoint, variables = found
-        if caller.role != ADMINISTRATOR and caller is not NOBODY and not endpoint.viewers:
-            self._forbid(caller, request)
+        scopes = caller.scopes
+        if scopes is None:
+            if caller.role != ADMINISTRATOR and caller is not NOBODY and not endpoint.viewers:
+                self._forbid(caller, request)
+        elif endpoint.scope not in scopes and "all" not in scopes:
+            self._forbid_application(caller, scopes, request, endpoint.scope)
         if "node" in variables:
             self.operations.calls.check(variables["node"])
         call = Call(request, self.operations, variables, caller=caller)
@@ -192,6 +196,19 @@ class Application:
             request.path,
         )
         raise Forbidden(f"{caller.name} is a {caller.role} and may only read: ask an administrator of the dashboard")
+
+    def _forbid_application(self, caller: Caller, scopes: frozenset[str], request: web.Request, scope: str) -> None:
+        self.operations.server.metrics.refusals.add("api_scope")
+        names = ",".join(sorted(scopes)) or "-"
+        logger.warning(
+            "api_request_refused app_id=%s scopes=%s address=%s method=%s path=%s",
+            caller.name,
+            names,
+            caller.address,
+            request.method,
+            request.path,
+        )
+        raise Forbidden(f"application {caller.name} has the scope {names}; this request requires {scope}")
 
     def _log_change(self, caller: Caller, request: web.Request, status: int) -> None:
         self.operations.dashboard_sessions.changes += 1

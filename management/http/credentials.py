@@ -4,6 +4,7 @@ import base64
 import binascii
 import logging
 from collections import OrderedDict
+from functools import partial
 from typing import Final
 
 from aiohttp import web
@@ -69,15 +70,20 @@ class CredentialsCheck:
     def check(self, request: web.Request) -> Caller:
         """Return the application. Raises Refusal 104 if credentials are missing, WrongCredentials if they are wrong."""
         app_id, secret = basic_of(request, "HTTP Basic credentials are required: AppID and AppSecret")
-        if not self._apps.verify(app_id, secret):
+        address = request.remote or ""
+        app = self._apps.check(app_id, secret, address)
+        if app is None:
             raise WrongCredentials(self._failed(address_group(request.remote or ""), app_id[:_MAX_APP_ID_LENGTH]))
-        return Caller(APPLICATION, app_id, ADMINISTRATOR, request.remote or "", lambda: self._ended(app_id, secret))
+        scopes = frozenset(app.scopes)
+        ended = partial(self._ended, app_id, secret, scopes)
+        return Caller(APPLICATION, app_id, ADMINISTRATOR, address, ended, scopes=scopes)
 
-    def _ended(self, app_id: str, secret: str) -> str:
+    def _ended(self, app_id: str, secret: str, scopes: frozenset[str]) -> str:
         """Return why an application with correct credentials no longer has access. This does not count as a wrong
         password."""
         try:
-            return "" if self._apps.verify(app_id, secret) else NOT_ALLOWED
+            app = self._apps.check(app_id, secret)
+            return "" if app is not None and frozenset(app.scopes) == scopes else NOT_ALLOWED
         except Refusal:
             return NOT_ALLOWED
 

@@ -8,7 +8,7 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 from aiohttp import web
 
-from ..operations.caller import NOBODY, Caller
+from ..operations.caller import NOBODY, Caller, Scope
 from ..operations.operations import Operations
 from ..operations.refusal import WRONG, Refusal
 from .envelope import Extra, of_nodes
@@ -145,7 +145,8 @@ class Endpoint:
 
     ``body`` is the type of the body, or ``UnparsedBody`` or ``Lenient``. ``reply`` is the type of ``data`` in the
     OpenAPI document, or one of the classes above. ``max_body`` names the setting that limits the body. ``viewers``:
-    whether viewers may call it; this is true for endpoints that change nothing and reveal no secrets."""
+    whether viewers may call it; this is true for endpoints that change nothing and reveal no secrets. ``scope``: the
+    scope that an application needs, besides ``all``: ``read`` for what viewers may call, unless it is given."""
 
     __slots__ = (
         "body",
@@ -157,6 +158,7 @@ class Endpoint:
         "path",
         "query",
         "reply",
+        "scope",
         "segments",
         "tag",
         "variables",
@@ -176,6 +178,7 @@ class Endpoint:
         max_body: str,
         tag: str,
         viewers: bool,
+        scope: Scope | None = None,
     ) -> None:
         self.method = method
         self.path = path
@@ -188,6 +191,7 @@ class Endpoint:
         self.max_body = max_body
         self.tag = tag
         self.viewers = viewers
+        self.scope: Scope = scope or ("read" if viewers else "all")
         self.segments = tuple(segment for segment in path.split("/") if segment)
         self.variables = [(index, each[1:-1]) for index, each in enumerate(self.segments) if each.startswith("{")]
 
@@ -217,14 +221,15 @@ class Endpoints:
         reply: object = None,
         max_body: str = "max_body",
         viewers: bool | None = None,
+        scope: Scope | None = None,
     ) -> Callable[[H], H]:
-        """``viewers``: by default only for GET."""
+        """``viewers``: by default only for GET. ``scope``: as for ``Endpoint``."""
 
         def register(handler: H) -> H:
             name: str = getattr(handler, "__name__", path)
             let_in = method == "GET" if viewers is None else viewers
             self.all.append(
-                Endpoint(method, path, handler, name, descr, query, body, reply, max_body, self.tag, let_in)
+                Endpoint(method, path, handler, name, descr, query, body, reply, max_body, self.tag, let_in, scope)
             )
             return handler
 
@@ -235,8 +240,10 @@ class Endpoints:
     ) -> Callable[[H], H]:
         return self.add("GET", path, descr, query, None, reply, viewers=viewers)
 
-    def post(self, path: str, descr: str, body: object = None, reply: object = None) -> Callable[[H], H]:
-        return self.add("POST", path, descr, None, body, reply)
+    def post(
+        self, path: str, descr: str, body: object = None, reply: object = None, scope: Scope | None = None
+    ) -> Callable[[H], H]:
+        return self.add("POST", path, descr, None, body, reply, scope=scope)
 
     def put(self, path: str, descr: str, body: object = None, reply: object = None) -> Callable[[H], H]:
         return self.add("PUT", path, descr, None, body, reply)

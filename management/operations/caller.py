@@ -1,7 +1,7 @@
 """Caller: the user or application that makes an HTTP request, and whether it still has access."""
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Literal
 
 APPLICATION: Final = "application"
 SESSION: Final = "session"
@@ -11,6 +11,9 @@ PASSWORD: Final = "password"
 
 NOT_ALLOWED: Final = "not_allowed"
 """The reason for a caller whose access was revoked."""
+
+Scope = Literal["all", "read", "publish"]
+"""What an application may do: everything; what a viewer may read; publish messages."""
 
 ADMINISTRATOR: Final = "administrator"
 VIEWER: Final = "viewer"
@@ -22,12 +25,13 @@ def _never() -> str:
 
 class Caller:
     """The caller of an operation. ``kind``: one of the constants above, empty for an anonymous caller. ``role``:
-    applications are administrators.
+    that of a dashboard user. ``scopes``: what an application may do; an unknown scope permits nothing; ``None``: a
+    dashboard user.
 
     ``ended()`` returns why the caller no longer has access, ``""`` while it has; long operations check once a second.
     ``expires_at``: end of a session in Unix seconds. ``token``: token of a session."""
 
-    __slots__ = ("address", "ended", "expires_at", "kind", "name", "role", "token")
+    __slots__ = ("address", "ended", "expires_at", "kind", "name", "role", "scopes", "token")
 
     def __init__(
         self,
@@ -38,6 +42,7 @@ class Caller:
         ended: Callable[[], str] = _never,
         expires_at: float | None = None,
         token: str = "",
+        scopes: frozenset[str] | None = None,
     ) -> None:
         self.kind = kind
         self.name = name
@@ -46,6 +51,7 @@ class Caller:
         self.ended = ended
         self.expires_at = expires_at
         self.token = token
+        self.scopes = scopes
 
     @property
     def is_user(self) -> bool:

@@ -930,6 +930,7 @@ REASONS: Final = (
         "a request to the HTTP API used a hostname that is not one of its own",
     ),
     Reason("other", "api_credentials", ("management.apps",), "a wrong AppID or AppSecret"),
+    Reason("other", "api_scope", (), "the scopes of an application do not allow the request"),
     Reason("other", "dashboard_login", ("dashboard.enabled",), "a dashboard login with a wrong username or password"),
     Reason(
         "other", "alarm_notice_dropped", (), "a notice to an alarm target was given up after a day, or too many wait"

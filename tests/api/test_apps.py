@@ -1,11 +1,16 @@
 """/apps: applications, whose secrets are shown once."""
 
+import asyncio
+import logging
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from taipan.management.api.index import all_routes
 from tests.support.api import APP_ID, SECRET, ApiClient, ManagedNode, assert_refused, managed_node
+from tests.support.live import live
 
 pytestmark = pytest.mark.asyncio
 
@@ -26,8 +31,9 @@ async def test_add_and_list() -> None:
         listed = (await node.api.get("/apps")).data
         assert [each["app_id"] for each in listed] == [APP_ID, "app2"]
         record = {"app_id": "app2", "name": "n2", "desc": "d", "status": True, "expired": "undefined"}
-        assert listed[1] == record
-        assert (await node.api.get("/apps/app2")).data == {**record, "secret": "******"}
+        used = {"scopes": ["all"], "last_used_at": listed[1]["last_used_at"], "last_used_from": "127.0.0.1"}
+        assert listed[1] == {**record, **used} and used["last_used_at"] > 1_600_000_000_000
+        assert (await node.api.get("/apps/app2")).data == {**record, **used, "secret": "******"}
         assert (await node.api.get(f"/apps/{APP_ID}")).data["secret"] == "******"
         assert (await node.api.get("/apps/nobody")).data == {}
         assert_refused(await node.api.post("/apps", APP), 400, 113, "app2")
@@ -128,3 +134,139 @@ async def test_a_published_default_secret_in_the_configuration_is_warned_of(capl
         await admin.close()
     assert "default_secret app_id=admin setting=management.apps.1.secret" in caplog.text
     assert "app_id=one" not in caplog.text
+
+
+# -------------------------------------------------------------------- scopes
+
+LONG = "a long secret"
+PUBLISH = {("POST", "/mqtt/publish"), ("POST", "/mqtt/publish_batch")}
+
+
+async def with_scopes(node: ManagedNode, *scopes: str) -> ApiClient:
+    name = "-".join(scopes)
+    body = {"app_id": name, "name": name, "secret": LONG, "scopes": scopes}
+    assert (await node.api.post("/apps", body)).code == 0
+    return ApiClient(node.management.url, app=(name, LONG))
+
+
+@pytest.mark.parametrize("scopes", [("read",), ("publish",), ("read", "publish"), ("all",), ("read", "all")])
+async def test_scopes_at_every_endpoint(scopes: tuple[str, ...], caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "taipan.management")
+    async with managed_node(dashboard={"on_management": True}) as node:
+        client = await with_scopes(node, *scopes)
+        refused = 0
+        for endpoint in all_routes():
+            if endpoint.path == "/live" or (endpoint.path.startswith("/apps") and endpoint.method != "GET"):
+                continue  # a stream; and x1 could be this application
+            path = re.sub(r"\{(\w+)\}", lambda found: node.name if found[1] == "node" else "x1", endpoint.path)
+            reply = await client.ask(endpoint.method, path, {} if endpoint.body else None)
+            reads = (endpoint.method == "GET" and endpoint.viewers) or endpoint.path == "/access/explain"
+            place = (endpoint.method, endpoint.path)
+            may = (
+                "all" in scopes
+                or ("read" in scopes and reads)
+                or ("publish" in scopes and place in PUBLISH)
+                or place == ("POST", "/auth")  # public
+            )
+            assert (reply.status != 403) is may, (*place, reply.text[:200])
+            if reply.status == 403:
+                refused += 1
+                assert reply.code == 108 and f"has the scope {','.join(sorted(scopes))}" in reply.json["message"]
+        assert node.server.metrics.refusals.snapshot().get("api_scope", 0) == refused
+        assert refused == 0 if "all" in scopes else refused > 60
+        lines = [each.getMessage() for each in caplog.records if "api_request_refused" in each.getMessage()]
+        assert len(lines) == refused
+        await client.close()
+
+
+async def test_applications_are_for_those_who_may_do_all() -> None:
+    async with managed_node() as node:
+        client = await with_scopes(node, "read", "publish")
+        for method, path, body in (
+            ("POST", "/apps", APP),
+            ("PUT", "/apps/read-publish", {"scopes": ["all"]}),
+            ("DELETE", f"/apps/{APP_ID}", None),
+        ):
+            assert_refused(await client.ask(method, path, body), 403, 108, "requires all")
+        await client.close()
+
+
+async def test_prometheus_needs_to_read() -> None:
+    async with managed_node() as node:
+        for scope, status in (("read", 200), ("publish", 403)):
+            client = await with_scopes(node, scope)
+            client.prefix = ""
+            assert (await client.get("/metrics")).status == status
+            await client.close()
+
+
+async def test_other_scopes_apply_at_once_and_end_streams() -> None:
+    async with managed_node() as node:
+        client = await with_scopes(node, "read")
+        async with live(node, ("read", LONG), figures=1) as events:
+            assert (await node.api.put("/apps/read", {"scopes": ["publish"]})).code == 0
+            assert_refused(await client.get("/clients"), 403, 108, "requires read")
+            assert (await client.post("/mqtt/publish", {"topic": "t", "payload": "x", "clientid": "c"})).code == 0
+            await node.pass_time(2)
+            async with asyncio.timeout(40):
+                await events.response.content.read()
+        await client.close()
+
+
+async def test_scopes_of_the_configuration() -> None:
+    apps = [{"id": APP_ID, "secret": SECRET}, {"id": "reader", "secret": LONG, "scopes": ["read"]}]
+    async with managed_node({"apps": apps}) as node:
+        reader = ApiClient(node.management.url, app=("reader", LONG))
+        assert (await reader.get("/clients")).status == 200
+        assert_refused(await reader.delete("/clients/c"), 403, 108, "requires all")
+        assert (await reader.get("/apps/reader")).data["scopes"] == ["read"]
+        await reader.close()
+
+
+@pytest.mark.parametrize("scopes", [[], ["write"], "read", ["read", "read", "all", "all"], [1]])
+async def test_scopes_that_are_none(scopes: Any) -> None:
+    async with managed_node() as node:
+        assert_refused(await node.api.post("/apps", {**APP, "scopes": scopes}), 400, 108, "scopes")
+
+
+async def test_an_export_keeps_scopes() -> None:
+    async with managed_node() as node, managed_node() as other:
+        await (await with_scopes(node, "read")).close()
+        name = (await node.api.post("/data/export")).data["filename"]
+        document = (await node.api.get(f"/data/file/{name}")).json
+        (app,) = document["apps"]
+        assert app["scopes"] == ["read"]
+        plain = {key: value for key, value in app.items() if key != "scopes"}
+        for given, status, expected in (
+            ({**app, "scopes": ["write"]}, 400, None),
+            (app, 200, ["read"]),
+            (plain, 200, ["all"]),  # as EMQX writes it
+        ):
+            reply = await other.api.post("/data/import", {**document, "apps": [given]})
+            assert reply.status == status, reply.text
+            assert (await other.api.get("/apps/read")).data.get("scopes") == expected
+
+
+async def test_the_last_use_survives_a_restart(tmp_path: Path) -> None:
+    config: dict[str, Any] = {"node": {"data_dir": str(tmp_path)}, "durability": {"level": "disk"}}
+    async with managed_node(**config) as node:
+        client = await with_scopes(node, "read")
+        assert (await node.api.get("/apps/read")).data["last_used_at"] is None
+        await client.get("/brokers")
+        first = (await node.api.get("/apps/read")).data["last_used_at"]
+        await node.pass_time(30)
+        assert (await node.api.get("/apps/read")).data["last_used_at"] == first
+        await node.pass_time(61)
+        await client.get("/brokers")
+        last = (await node.api.get("/apps/read")).data["last_used_at"]
+        assert last >= first + 90_000
+        wrong_secret = ApiClient(node.management.url, app=("read", "wrong"))
+        await node.pass_time(61)
+        await wrong_secret.get("/brokers")
+        assert (await node.api.get("/apps/read")).data["last_used_at"] == last
+        await wrong_secret.close()
+        await client.close()
+    async with managed_node(**config) as node:
+        assert (await node.api.get("/apps/read")).data["last_used_at"] == last
+        assert (await node.api.delete("/apps/read")).code == 0
+        assert node.management.operations.apps.uses_here().keys() == {APP_ID}

@@ -219,9 +219,12 @@ async def test_applications(open_page: OpenPage, shared_node: DashboardNode) -> 
     assert (kept["expired"], kept["name"], kept["status"]) == (expires, HOSTILE, False)
     assert (await meter.get("/nodes")).status == 401
     await row(page, "meter").get_by_role("button", name="Edit").click()
-    await send(dialog, days="", desc="", status=True)
+    await expect(control(dialog, "scopes")).to_have_value("all")
+    await send(dialog, days="", desc="", status=True, scopes="read,publish")
     await expect(row(page, "meter")).to_contain_text("never")
-    assert (await meter.get("/nodes")).code == 0
+    await expect(row(page, "meter")).to_contain_text("read and publish")
+    await expect(row(page, "meter")).to_contain_text("127.0.0.1")
+    assert (await meter.get("/nodes")).code == 0 and (await meter.delete("/clients/c")).status == 403
     await row(page, "meter").get_by_role("button", name="Delete").click()
     await confirmed(page, "Delete", "meter")
     await expect(row(page, "meter")).to_have_count(0)

@@ -5,7 +5,7 @@ import base64
 import binascii
 import hashlib
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import msgspec
 
@@ -19,7 +19,7 @@ from taipan.ruleengine.stored.rows import StoredAction, StoredResource, StoredRu
 
 from ..acl import ALL_LOGINS
 from ..apps import App, hash_of
-from ..caller import VIEWER
+from ..caller import VIEWER, Scope
 from ..dashboard_users import MAX_NAME_LENGTH as MAX_DASHBOARD_NAME
 from ..dashboard_users import MAX_TAGS_LENGTH, ROLES, DashboardUser, role_in
 from .json_document import JsonObject
@@ -284,7 +284,17 @@ def read_app(value: object) -> App:
         secret_hash = hash_of(record.name("secret"))
     expired = None if _endless(record) else record.integer("expired")
     status = record.flag("status", True)
-    return App(app_id, secret_hash, record.text("name", ""), record.text("desc", ""), status, expired)
+    return App(app_id, secret_hash, record.text("name", ""), record.text("desc", ""), status, expired, _scopes(record))
+
+
+def _scopes(record: Record) -> tuple[str, ...]:
+    """Return what the application may do; EMQX's applications may do everything."""
+    if "scopes" not in record:
+        return ("all",)
+    given = record.get("scopes")
+    if not isinstance(given, list) or not given or any(each not in get_args(Scope) for each in given):
+        raise BadField("scopes", f"expected some of {', '.join(get_args(Scope))}")
+    return tuple(dict.fromkeys(given))
 
 
 def _endless(record: Record) -> bool:
@@ -299,6 +309,7 @@ def app_record(app: App) -> JsonObject:
         "desc": app.desc,
         "status": app.status,
         "expired": "undefined" if app.expired is None else app.expired,
+        "scopes": list(app.scopes),
     }
 
 

@@ -19,7 +19,7 @@ N1, N2 = "n1@host", "n2@host"
 # not get.
 SERVED = """
 Access.explain_client(query) Access.owner_of_session(client_id,owner,username) AccessSources.records()
-AlarmTargets.statuses_here()
+AlarmTargets.statuses_here() Apps.uses_here()
 Alarms.deactivate(name) Alarms.forget()
 Alarms.records(which) Audit.latest_here(query,wanted)
 Backup.delete_here(name) Backup.listing_here() Backup.piece(name,offset) Backup.size(name)

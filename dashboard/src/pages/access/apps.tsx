@@ -21,6 +21,10 @@ interface App {
   status: boolean;
   /** Unix seconds, or `undefined`. */
   expired: number | string;
+  scopes: string[];
+  /** Unix milliseconds. */
+  last_used_at: number | null;
+  last_used_from: string;
 }
 
 const DAY = 86_400;
@@ -31,9 +35,23 @@ function fieldsOf(app: App | undefined): Field[] {
     ...(app ? [] : [{ name: "app_id", type: "text", title: fields.id, description: fields.idAbout, required: true } satisfies Field]),
     { name: "name", type: "text", title: fields.name, required: true },
     { name: "desc", type: "text", title: fields.desc },
+    {
+      name: "scopes",
+      type: "choice",
+      title: fields.scopes,
+      description: fields.scopesAbout,
+      required: true,
+      otherwise: "all",
+      options: Object.entries(texts.apps.scopes).map(([value, title]) => ({ value, title })),
+    },
     { name: "status", type: "switch", title: fields.status, otherwise: true },
     { name: "days", type: "number", title: fields.days, description: fields.daysAbout, min: 0 },
   ];
+}
+
+/** The scopes as the choice of the form has them. */
+function scopesOf(app: App): string {
+  return app.scopes.includes("all") ? "all" : ["read", "publish"].filter((one) => app.scopes.includes(one)).join(",");
 }
 
 function daysLeft(app: App): number | undefined {
@@ -52,10 +70,10 @@ export function Apps() {
     setEditing(undefined);
     reload();
   };
-  const submit = async ({ days, ...values }: Values): Promise<void> => {
+  const submit = async ({ days, scopes, ...values }: Values): Promise<void> => {
     const app = editing?.app;
     const expired = days === undefined ? "undefined" : Math.ceil(nodeNow() / 1000 + Number(days) * DAY);
-    const body = { ...values, desc: values["desc"] ?? "", expired };
+    const body = { ...values, desc: values["desc"] ?? "", scopes: String(scopes).split(","), expired };
     if (app) {
       // Days that were not touched leave the moment as it is.
       const same = Number(days) === daysLeft(app) || (days === undefined && typeof app.expired !== "number");
@@ -79,7 +97,7 @@ export function Apps() {
     reload();
   };
   const app = editing?.app;
-  const values: Values = app ? { name: app.name, desc: app.desc, status: app.status, days: daysLeft(app) } : {};
+  const values: Values = app ? { name: app.name, desc: app.desc, status: app.status, scopes: scopesOf(app), days: daysLeft(app) } : {};
   return (
     <>
       {editing && (
@@ -109,6 +127,15 @@ export function Apps() {
             title: texts.apps.columns.status,
             sort: (one) => one.status,
             render: (one) => <Badge tone={one.status ? "good" : "plain"}>{one.status ? texts.apps.on : texts.apps.off}</Badge>,
+          },
+          { key: "scopes", room: "medium", title: texts.apps.columns.scopes, sort: scopesOf, render: (one) => texts.apps.scopes[scopesOf(one)] ?? one.scopes.join(", ") },
+          {
+            key: "used",
+            room: "wide",
+            title: texts.apps.columns.used,
+            sort: (one) => one.last_used_at,
+            render: (one) =>
+              one.last_used_at === null ? <span class="faint">{texts.apps.never}</span> : <><TimeAgo at={one.last_used_at} /> <span class="faint small"><Name text={one.last_used_from} /></span></>,
           },
           {
             key: "expired",

@@ -153,7 +153,7 @@ async def test_a_plan_with_a_known_secret_opens_nothing(tmp_path: Path) -> None:
     app = App("admin", hashlib.sha256(b"public").digest())
     (tmp_path / PLAN_FILE).write_bytes(b"".join(written_plan("name", Plan(apps=[app]))))
     async with managed_node(**disk(tmp_path)) as node:
-        assert not node.management.operations.apps.verify("admin", "public")
+        assert node.management.operations.apps.check("admin", "public") is None
 
 
 async def test_a_damaged_plan_is_set_aside(tmp_path: Path) -> None:
