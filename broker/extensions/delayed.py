@@ -11,7 +11,7 @@ from typing import ClassVar, Final
 from ..config import DelayedSettings
 from ..core.delayed_topic import PREFIX, reserved, split
 from ..core.outcome import DELAYED, NO_MEMORY, NOT_DELAYED, RESERVED, Outcome
-from ..loop.timers import Timers
+from ..loop.timers import Timer, Timers
 from ..mqtt.message import Message
 from ..mqtt.properties import memory_size
 from ..mqtt.reason_codes import QUOTA_EXCEEDED
@@ -30,10 +30,25 @@ _TOO_MANY: Final = Outcome(QUOTA_EXCEEDED, "delayed.max_messages")
 _TOO_LARGE: Final = Outcome(QUOTA_EXCEEDED, "delayed.max_bytes")
 
 
+class DelayedMessage:
+    """A message that waits. ``when``: when it is due, by the clock of the node; ``date``: the same in Unix seconds.
+    ``number``: its number in the journal; 0: it is not stored. ``size``: its approximate memory."""
+
+    __slots__ = ("date", "message", "number", "size", "timer", "when")
+
+    def __init__(self, message: Message, size: int, when: float, date: float, number: int) -> None:
+        self.message = message
+        self.size = size
+        self.when = when
+        self.date = date
+        self.number = number
+        self.timer: Timer | None = None
+
+
 class Delayed(Extension):
     """Holds messages until they are due, within the limits of its settings.
 
-    ``count`` and ``size``: number and size of the waiting messages."""
+    ``waiting``: the messages, each under a number of this process; ``size``: their total size."""
 
     name: ClassVar[str] = "emqx_mod_delayed"
     description: ClassVar[str] = "Delayed publish"
@@ -61,8 +76,14 @@ class Delayed(Extension):
         # Durable storage; None at durability level ``memory``.
         self.durability: Durability | None = None
         self.account = account
-        self.count = 0
+        self.waiting: dict[int, DelayedMessage] = {}
         self.size = 0
+        self._last = 0
+
+    @property
+    def count(self) -> int:
+        """The number of waiting messages."""
+        return len(self.waiting)
 
     @property
     def active(self) -> bool:
@@ -117,18 +138,36 @@ class Delayed(Extension):
         self._hold(message, when, number, self._wall_timers)
 
     def _hold(self, message: Message, when: float, number: int, timers: Timers) -> None:
-        size = _size(message)
-        self.count += 1
-        self.size += size
         skew = self._skew() if timers is self._wall_timers else 0.0
-        timers.at(when, lambda: self._release(message, size, when - skew, number))
+        date = when if timers is self._wall_timers else when + self._skew()
+        held = DelayedMessage(message, _size(message), when - skew, date, number)
+        self._last += 1
+        key = self._last
+        self.waiting[key] = held
+        self.size += held.size
+        held.timer = timers.at(when, lambda: self._release(key))
 
-    def _release(self, message: Message, size: int, when: float, number: int) -> None:
-        self.count -= 1
-        self.size -= size
-        if self.durability is not None and number:
-            self.durability.node.delayed_gone(number)
-        if message.expired(when):  # its Message Expiry Interval continued in the meantime
+    def delete(self, key: int) -> bool:
+        """Delete a waiting message; return whether it still waited. The deletion is on disk after the next batch."""
+        held = self.waiting.get(key)
+        if held is None:
+            return False
+        if held.timer is not None:
+            held.timer.cancel()
+        self._forget(key)
+        return True
+
+    def _forget(self, key: int) -> DelayedMessage:
+        held = self.waiting.pop(key)
+        self.size -= held.size
+        if self.durability is not None and held.number:
+            self.durability.node.delayed_gone(held.number)
+        return held
+
+    def _release(self, key: int) -> None:
+        held = self._forget(key)
+        message = held.message
+        if message.expired(held.when):  # its Message Expiry Interval continued in the meantime
             self._metrics.refusals.add("delayed_expired")
             return
         if reserved(message.topic):  # accepted by an earlier version

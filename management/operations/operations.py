@@ -19,6 +19,7 @@ from .clients import Clients
 from .configuration import Configuration
 from .dashboard_sessions import DashboardSessions
 from .dashboard_users import DashboardUsers
+from .delayed import DelayedMessages
 from .delivery_check import DeliveryChecks
 from .explain import Explain
 from .history import PastFigures
@@ -97,6 +98,7 @@ class Operations:
         self.loss = LossOfRows(server)
         self.pubsub = PubSub(server, self.calls, owners)
         self.retained = Retained(server)
+        self.delayed = DelayedMessages(server, self.calls)
         self.topic_tree = TopicTree(server)
         self.listeners = Listeners(server, settings.shutdown_count, self.calls)
         self.monitoring = Monitoring(server, self.calls)

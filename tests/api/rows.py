@@ -39,6 +39,7 @@ MORE: Final = {
     "Schemas": "rules",
     "Data export and import": "data",
     "Retained messages": "retained",
+    "Delayed messages": "delayed",
     "Alarms": "alarms",
     "Alarm targets": "alarm_targets",
     "Topic metrics": "topic_metrics",

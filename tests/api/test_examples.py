@@ -51,6 +51,11 @@ async def _a_change(node: ManagedNode) -> None:
     assert (await node.api.put("/apps/exporter", {"name": "Another name", "status": True})).code == 0
 
 
+async def _a_message_that_waits(node: ManagedNode) -> None:
+    peer = await node.client("porch")
+    await peer.publish("$delayed/3600/door/1", b"open", qos=1)
+
+
 async def _a_client_that_loses_messages(node: ManagedNode) -> None:
     truck = await node.client("truck-7", properties={SESSION_EXPIRY_INTERVAL: 3600})
     await truck.subscribe("plant/#", qos=1)
@@ -81,6 +86,7 @@ async def _what_the_history_shows(node: ManagedNode) -> None:
 
 BEFORE = {
     "audit": _a_change,
+    "delayed": _a_message_that_waits,
     "lwm2m": _a_device_that_has_answered,
     "monitor": _what_the_history_shows,
     "top": _a_client_that_loses_messages,

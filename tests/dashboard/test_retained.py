@@ -7,7 +7,7 @@ import pytest
 from playwright.async_api import Page, expect
 
 from tests.support.browser import DashboardNode, accessible
-from tests.support.forms import row_action
+from tests.support.forms import confirmed, row, row_action
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
@@ -129,3 +129,30 @@ async def test_a_viewer_looks(open_page: OpenPage, shared_node: DashboardNode) -
     for name in ("Publish a message", "Delete by filter", "Publish again", "Delete"):
         await expect(page.get_by_role("button", name=name, exact=True)).to_be_disabled()
     await accessible(page, (1280,))
+
+
+async def test_delayed_messages(open_page: OpenPage, shared_node: DashboardNode) -> None:
+    page = await open_page("/retained")
+    await page.get_by_role("link", name="Delayed", exact=True).click()
+    await expect(page.get_by_text("No delayed messages.")).to_be_visible()
+    await accessible(page)
+    publisher = await shared_node.client("<b>gardener</b>")
+    await publisher.publish(f"$delayed/3600/{HOSTILE}", b"\x00\xff", qos=1)
+    await publisher.publish("$delayed/7200/later", b'{"door": "open"}', qos=1)
+    await page.reload()
+    await expect(row(page, "<script>alert(1)</script>[RLO]txt?")).to_contain_text("<b>gardener</b>")
+    await accessible(page)
+    await row(page, "later").get_by_role("button", name="Show").click()
+    await expect(page.get_by_role("dialog")).to_contain_text('"door"')
+    await accessible(page)
+    await page.keyboard.press("Escape")
+    await page.get_by_label("Topic matches").fill("later/#")
+    await expect(page.locator("tbody tr")).to_have_count(1)
+    viewer = await open_page("/retained/delayed", role="viewer")
+    await expect(row(viewer, "later").get_by_role("button", name="Delete")).to_be_disabled()
+    await row(page, "later").get_by_role("button", name="Delete").click()
+    await confirmed(page, "Delete", "later")
+    await expect(page.get_by_text("No delayed messages.")).to_be_visible()
+    (left,) = (await shared_node.api.get("/delayed")).data
+    assert left["topic"] == HOSTILE
+    assert (await shared_node.api.delete(f"/nodes/{left['node']}/delayed/{left['id']}")).code == 0

@@ -8,6 +8,7 @@ import { asked as topicOf } from "../levels";
 import { link, place } from "../router";
 import { texts as common } from "../texts/common";
 import { texts } from "../texts/retained";
+import { DelayedList } from "./retained/delayed";
 import { RetainedList } from "./retained/list";
 import { Message } from "./retained/message";
 import { DeleteDialog } from "./retained/remove";
@@ -26,7 +27,7 @@ export default function Page() {
   const prefix = topicOf(query);
   const beginning = prefix === undefined ? "" : `${prefix}/`;
   const filter = asked === "list" ? (query["_match_topic"] ?? query["topic"] ?? "") : beginning && `${beginning}#`;
-  const current = asked === "list" || asked === "message" ? "list" : "tree";
+  const current = asked === "delayed" ? "delayed" : asked === "list" || asked === "message" ? "list" : "tree";
   return (
     <>
       <PageHead title={common.pages.retained}>
@@ -41,12 +42,15 @@ export default function Page() {
         tabs={[
           { key: "tree", title: texts.tabs.tree, href: link(["retained"]) },
           { key: "list", title: texts.tabs.list, href: link(["retained", "list"]) },
+          { key: "delayed", title: texts.tabs.delayed, href: link(["retained", "delayed"]) },
         ]}
       />
       {open === "publish" && <PublishDialog values={{ retain: true, topic: beginning }} onClose={close} />}
       {open === "delete" && <DeleteDialog filter={filter} onClose={close} />}
       {asked === "message" && topic !== undefined ? (
         <Message key={topic} topic={topic} changed={changed} />
+      ) : current === "delayed" ? (
+        <DelayedList />
       ) : current === "list" ? (
         <RetainedList changed={changed} />
       ) : (

@@ -1,7 +1,7 @@
 import { inLanguage } from "../language";
 
 export const texts = inLanguage("retained", {
-  tabs: { label: "Views", tree: "By level", list: "By filter" },
+  tabs: { label: "Views", tree: "By level", list: "By filter", delayed: "Delayed" },
   tree: {
     label: "Levels",
     root: "All topics",
@@ -35,6 +35,18 @@ export const texts = inLanguage("retained", {
     size: "Size",
     topic: "Topic",
     republish: "Publish again",
+  },
+  delayed: {
+    label: "Delayed messages",
+    columns: { topic: "Topic", due: "Published", since: "Received", size: "Size", qos: "QoS", from: "Publisher", node: "Node" },
+    publisher: "Publisher is",
+    none: "No delayed messages.",
+    noneText: "A message to $delayed/<seconds>/<topic> waits here until it is published to <topic>.",
+    payload: "Show",
+    title: (topic: string) => `Delayed message to ${topic}`,
+    removeTitle: "Delete this delayed message?",
+    removeText: "The message is not published. Its publisher is not notified.",
+    removed: "Delayed message deleted",
   },
   publish: "Publish a message",
   remove: {

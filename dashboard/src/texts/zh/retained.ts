@@ -1,7 +1,7 @@
 import type { texts as English } from "../retained";
 
 export const texts: typeof English = {
-  tabs: { label: "视图", tree: "按层级", list: "按过滤器" },
+  tabs: { label: "视图", tree: "按层级", list: "按过滤器", delayed: "延迟消息" },
   tree: {
     label: "层级",
     root: "所有主题",
@@ -35,6 +35,18 @@ export const texts: typeof English = {
     size: "大小",
     topic: "主题",
     republish: "再次发布",
+  },
+  delayed: {
+    label: "延迟消息",
+    columns: { topic: "主题", due: "发布时间", since: "接收时间", size: "大小", qos: "QoS 等级", from: "发布者", node: "节点" },
+    publisher: "发布者为",
+    none: "没有延迟消息。",
+    noneText: "发往 $delayed/<秒数>/<主题> 的消息在此等待，到时发布到 <主题>。",
+    payload: "查看",
+    title: (topic: string) => `发往 ${topic} 的延迟消息`,
+    removeTitle: "删除该延迟消息？",
+    removeText: "该消息不会被发布，发布者不会收到通知。",
+    removed: "延迟消息已删除",
   },
   publish: "发布消息",
   remove: {
