@@ -20,6 +20,7 @@ from functools import lru_cache
 from typing import Final, TextIO
 
 from taipan.broker.observability.log_lines import WaitingLine, WaitingLines, collect
+from taipan.broker.observability.log_ring import ring
 from taipan.broker.observability.log_text import field, filled, hosted_node, line_of, quoted, shorten, timestamp
 
 from .configuration.config import LogSettings
@@ -84,6 +85,7 @@ class IterationHandler(logging.StreamHandler[TextIO]):
             waiting = self.waiting.take()
             if waiting:
                 lines = [line if isinstance(line, str) else self._made(line) for line in waiting]
+                ring.add(lines)
                 if self._replaced:
                     lines = [line[: -self._replaced] for line in lines]
                 lines.append("")

@@ -55,7 +55,7 @@ class DelayedContent(DelayedRecord):
     encoding: str
 
 
-class DelayedMessages:
+class DelayedMessageList:
     """The messages that wait on this node, and the listing of all nodes."""
 
     def __init__(self, server: Server, calls: NodeCalls) -> None:

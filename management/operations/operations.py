@@ -19,12 +19,13 @@ from .clients import Clients
 from .configuration import Configuration
 from .dashboard_sessions import DashboardSessions
 from .dashboard_users import DashboardUsers
-from .delayed import DelayedMessages
+from .delayed import DelayedMessageList
 from .delivery_check import DeliveryChecks
 from .explain import Explain
 from .history import PastFigures
 from .listeners import Listeners
 from .live import Live
+from .log_view import LogView
 from .logs import Logs
 from .loss import LossOfRows
 from .lwm2m import Lwm2m
@@ -94,11 +95,12 @@ class Operations:
         self.audit = Audit(server, self.calls)
         self.top_lists = TopLists(server, self.calls)
         self.logs = Logs()
+        self.log_view = LogView(self.calls)
         self.store_backup = StoreBackup(server)
         self.loss = LossOfRows(server)
         self.pubsub = PubSub(server, self.calls, owners)
         self.retained = Retained(server)
-        self.delayed = DelayedMessages(server, self.calls)
+        self.delayed = DelayedMessageList(server, self.calls)
         self.topic_tree = TopicTree(server)
         self.listeners = Listeners(server, settings.shutdown_count, self.calls)
         self.monitoring = Monitoring(server, self.calls)

@@ -46,6 +46,7 @@ MORE: Final = {
     "Explain": "explain",
     "Top lists": "top",
     "Audit": "audit",
+    "Log": "log_view",
     "Traces": "trace",
     "Slow subscriptions": "trace",
     "Applications": "apps",

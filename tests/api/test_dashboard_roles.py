@@ -17,7 +17,14 @@ pytestmark = pytest.mark.asyncio
 OWN = {("POST", "/auth"), ("DELETE", "/auth"), ("PUT", "/change_pwd/{name}")}
 """What is no GET, and a viewer may all the same: about the own login."""
 LOOKS = {("POST", "/access/explain")}
-SECRETS = {"/data/file/{filename}", "/auth_user", "/auth_user/{login}", "/auth_user_requests/{key}", "/audit"}
+SECRETS = {
+    "/data/file/{filename}",
+    "/auth_user",
+    "/auth_user/{login}",
+    "/auth_user_requests/{key}",
+    "/audit",
+    "/nodes/{node}/log",
+}
 """What a GET tells of these opens something, or helps to guess what does; who changed what is not for viewers."""
 
 

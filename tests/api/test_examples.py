@@ -9,6 +9,7 @@ import pytest
 
 from taipan.broker.gateway import kind_of
 from taipan.broker.mqtt.constants import SESSION_EXPIRY_INTERVAL
+from taipan.broker.observability.log_ring import ring
 from tests.gateways.lwm2m_device import Device
 from tests.support.api import ManagedNode, managed_node
 
@@ -51,6 +52,10 @@ async def _a_change(node: ManagedNode) -> None:
     assert (await node.api.put("/apps/exporter", {"name": "Another name", "status": True})).code == 0
 
 
+async def _a_warning(node: ManagedNode) -> None:
+    ring.add(["2026-10-01T14:03:11.000 WARNING taipan.broker.channel client_refused client_id=porch reason=banned"])
+
+
 async def _a_message_that_waits(node: ManagedNode) -> None:
     peer = await node.client("porch")
     await peer.publish("$delayed/3600/door/1", b"open", qos=1)
@@ -87,6 +92,7 @@ async def _what_the_history_shows(node: ManagedNode) -> None:
 BEFORE = {
     "audit": _a_change,
     "delayed": _a_message_that_waits,
+    "log_view": _a_warning,
     "lwm2m": _a_device_that_has_answered,
     "monitor": _what_the_history_shows,
     "top": _a_client_that_loses_messages,

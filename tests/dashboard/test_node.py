@@ -1,10 +1,12 @@
 """Node: nodes, listeners and certificates, the effective configuration, modules, export and import."""
 
+import asyncio
 import base64
 import hashlib
 import json
 import re
 import socket
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -229,3 +231,54 @@ async def test_viewers_look_and_change_nothing(open_page: OpenPage, shared_node:
     for name in ("Export now", "Download", "Delete", "Upload a file"):
         await expect(page.get_by_role("button", name=name).first).to_be_disabled()
     await accessible(page, (390,))
+
+
+async def test_log(open_page: OpenPage, shared_node: DashboardNode) -> None:
+    page = await open_page("/node/log")
+    log = page.get_by_role("log")
+    wrong = await shared_node.api.ask("GET", "/brokers", headers={"Authorization": "Basic bm9ib2R5OndyMG5n"})
+    assert wrong.status == 401
+    await expect(log).to_contain_text("dashboard_login_refused")
+    await expect(log).not_to_contain_text("wr0ng")
+    await accessible(page)
+    await page.get_by_label("Line contains").fill("no such line")
+    await expect(page.get_by_text("No matching lines.")).to_be_visible()
+    await page.get_by_label("Line contains").fill("dashboard_login")
+    await page.get_by_role("combobox", name="Level").select_option("error")
+    await expect(page.get_by_text("No matching lines.")).to_be_visible()
+    await page.get_by_role("combobox", name="Level").select_option("warning")
+    await expect(log).to_contain_text("dashboard_login_refused")
+    viewer = await open_page("/node/log", role="viewer")
+    await expect(viewer.get_by_text("Only administrators can see the log.")).to_be_visible()
+
+
+async def test_connect_a_client(open_page: OpenPage, shared_node: DashboardNode) -> None:
+    page = await open_page("/node/connect", role="viewer")
+    port = shared_node.ports["tcp"]
+    code = page.locator("pre.log")
+    await expect(code).to_contain_text(f"mosquitto_sub -h 127.0.0.1 -p {port} -t 'test/#' -v")
+    await expect(page.get_by_text("Only clients on the machine of the node")).to_be_visible()
+    await accessible(page)
+    await page.get_by_role("combobox", name="Program").select_option("python")
+    await page.get_by_label("Username").fill("ann'; drop")
+    await expect(code).to_contain_text('client.username_pw_set("ann\'; drop", "PASSWORD")')
+    for name, text in (
+        ("javascript", f'"mqtt://127.0.0.1:{port}"'),
+        ("arduino", f'client.setServer("127.0.0.1", {port})'),
+    ):
+        await page.get_by_role("combobox", name="Program").select_option(name)
+        await expect(code).to_contain_text(text)
+    await page.get_by_role("combobox", name="Listener").select_option("mqtt:ws:ws")
+    await page.get_by_role("combobox", name="Program").select_option("javascript")
+    await expect(code).to_contain_text(f'"ws://127.0.0.1:{shared_node.ports["ws"]}/mqtt"')
+    # What the page shows connects.
+    await page.goto(f"{shared_node.url}/#/node/connect?language=python")
+    program = await code.inner_text()
+    subscriber = await shared_node.client("watches")
+    await subscriber.subscribe("test/#")
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE)
+    try:
+        assert (await subscriber.expect_publish()).payload == b"Hello"
+    finally:
+        process.kill()
+        await process.wait()

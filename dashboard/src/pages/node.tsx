@@ -5,12 +5,14 @@ import { link, place } from "../router";
 import { texts as common } from "../texts/common";
 import { texts } from "../texts/node";
 import { Configuration } from "./node/configuration";
+import { Connect } from "./node/connect";
 import { Listeners } from "./node/listeners";
+import { Log } from "./node/log";
 import { Modules } from "./node/modules";
 import { Nodes } from "./node/nodes";
 import { DryRun, Transfer } from "./node/transfer";
 
-const KEYS = ["nodes", "listeners", "configuration", "modules", "transfer"] as const;
+const KEYS = ["nodes", "listeners", "configuration", "log", "connect", "modules", "transfer"] as const;
 
 export default function Page() {
   const [, asked, file] = place.value.path;
@@ -23,6 +25,8 @@ export default function Page() {
       {current === "nodes" && <Nodes />}
       {current === "listeners" && <Listeners />}
       {current === "configuration" && <Configuration />}
+      {current === "log" && <Log />}
+      {current === "connect" && <Connect />}
       {current === "modules" && <Modules />}
       {current === "transfer" && (file === undefined ? <Transfer /> : <DryRun key={file} name={file} />)}
     </>
