@@ -155,6 +155,7 @@ export const texts = inLanguage("rules", {
     waiting: "Waiting for events. Publish a message, or connect a client.",
     noSource: "FROM names no source yet.",
     use: "Use",
+    marks: { taken: "match", left: "no match", failed: "error", unknown: "unknown" },
     events: "Events, latest first",
     hold: "Pause",
     cut: "This list shows only the start of the payload.",

@@ -10,6 +10,7 @@ import { useLive } from "../../hooks";
 import { mayChange } from "../../session";
 import { texts as common } from "../../texts/common";
 import { texts } from "../../texts/rules";
+import { useMarks } from "./marks";
 import { type Catalogue, exampleOf, sourcesOf } from "./sql";
 
 export type Sample = Record<string, Json>;
@@ -37,7 +38,9 @@ interface Shown {
 }
 
 /** The last events of a source, as they come; one of them can be taken for the test. */
-function RealEvents({ source, onUse, onFirst }: { source: string; onUse: (event: Sample) => void; onFirst: (event: Sample) => void }) {
+const TONES = { taken: "good", left: "plain", failed: "bad", unknown: "warn" } as const;
+
+function RealEvents({ source, sql, onUse, onFirst }: { source: string; sql: string; onUse: (event: Sample) => void; onFirst: (event: Sample) => void }) {
   const [events, setEvents] = useState<Shown[]>([]);
   const [held, setHeld] = useState(false);
   const last = useRef(0);
@@ -53,6 +56,17 @@ function RealEvents({ source, onUse, onFirst }: { source: string; onUse: (event:
       setEvents((before) => [...numbered.reverse(), ...before].slice(0, LISTED));
     },
   });
+  const marks = useMarks(source, sql, events, mayChange.value);
+  const markOf = (number: number) => {
+    const found = marks.get(number);
+    if (!found) return null;
+    return (
+      <span title={found.text}>
+        <Badge tone={TONES[found.mark]}>{texts.test.marks[found.mark]}</Badge>
+        {found.text !== "" && <span class="faint small"> <Name text={found.text} max={120} /></span>}{" "}
+      </span>
+    );
+  };
   const textOf = (value: Json | undefined): string | null => (value === undefined || value === null ? null : typeof value === "string" ? value : JSON.stringify(value));
   return (
     <>
@@ -68,6 +82,7 @@ function RealEvents({ source, onUse, onFirst }: { source: string; onUse: (event:
           {events.map(({ number, event }) => (
             <li key={number}>
               <span>
+                {markOf(number)}
                 <TimeAgo at={typeof event["timestamp"] === "number" ? event["timestamp"] : null} />{" "}
                 <Name text={textOf(event["topic"] ?? event["event"])} max={60} />{" "}
                 <span class="faint">
@@ -194,7 +209,7 @@ export function Test({ sql, catalogue, asked, onSample, onAnswer }: TestProps) {
           </label>
         )}
       </div>
-      {mode === "live" && <RealEvents source={source} onUse={use} onFirst={first} />}
+      {mode === "live" && <RealEvents source={source} sql={sql} onUse={use} onFirst={first} />}
       <h3>{texts.test.context}</h3>
       <Editor
         language="json"

@@ -154,6 +154,7 @@ export const texts: typeof English = {
     wrong: "SQL 错误",
     waiting: "等待事件。请发布一条消息，或触发一个客户端事件。",
     noSource: "FROM 还没有指定来源。",
+    marks: { taken: "匹配", left: "不匹配", failed: "出错", unknown: "未知" },
     use: "使用",
     events: "事件（最新在前）",
     hold: "暂停",
