@@ -81,6 +81,7 @@ MODULES = (
     "channel/context",
     "channel/identity",
     "channel/channel",
+    "transport/poller",
     "transport/rate_limits",
     "transport/websocket_frames",
     "transport/connection_writer",

@@ -61,6 +61,7 @@ from .transport.connection_writer import Flusher
 from .transport.descriptors import descriptors
 from .transport.listener import FIXED_KEYS, Listener
 from .transport.memory_guard import MemoryGuard
+from .transport.poller import HAS_EPOLL, Poller
 from .version import product_version
 
 if TYPE_CHECKING:
@@ -214,6 +215,7 @@ class Server:
         self._skew = self.clock.skew
         self.client_sweep = ClientSweep(self.context)
         self.ticker: Ticker
+        self._poller: Poller | None = None
         self.lag: LagProbe
         self.flusher: Flusher
         self._wire()
@@ -286,8 +288,9 @@ class Server:
         self.ticker.every(1.0, self.broker.topic_sample.tick)
         self.ticker.every(0.0, self.client_sweep.tick)
         self.ticker.every(1.0, lambda _: self.tracing.tick(self.clock.wall()))
-        self._make_listeners()
         try:
+            self._poller = Poller(loop) if HAS_EPOLL else None
+            self._make_listeners()
             if self._nats_cluster is not None:
                 await self._nats_cluster.prepare()
             if self.store is not None:
@@ -314,6 +317,7 @@ class Server:
         except BaseException:
             for opened in self.listeners:
                 await opened.stop()
+            self._close_poller()
             if self._nats_cluster is not None:
                 await self._nats_cluster.stop()
             await self.access.stop()
@@ -333,10 +337,11 @@ class Server:
         settings = self.settings
         labels = listener_labels(settings.listeners)
         for listener, zone, label in zip(settings.listeners, settings.listener_zones, labels, strict=True):
-            self.listeners.append(
-                Listener(listener, zone, self._connect, self.clock, label, self.descriptors, self.before_login)
+            made = Listener(
+                listener, zone, self._connect, self.clock, label, self.descriptors, self.before_login, self._poller
             )
-            self._facts[label] = self._facts_of(self.listeners[-1], listener, zone)
+            self.listeners.append(made)
+            self._facts[label] = self._facts_of(made, listener, zone)
 
     async def _recover(self, store: Store, loop: asyncio.AbstractEventLoop) -> None:
         """Restore all durable state, before clients are accepted."""
@@ -444,6 +449,11 @@ class Server:
         connection = Connection(listener, facts, self.context, self.flusher, names, self.connections)
         return cast(asyncio.Protocol, connection)  # a compiled class cannot inherit from it
 
+    def _close_poller(self) -> None:
+        if self._poller is not None:
+            self._poller.close()
+            self._poller = None
+
     async def disconnect_clients(self) -> None:
         """Accept no more clients, and disconnect all. Takes a limited time."""
         if self.context.closing:
@@ -494,6 +504,7 @@ class Server:
     async def stop(self) -> None:
         """Call ``disconnect_clients`` unless that was done, then close everything. Takes a limited time."""
         await self.disconnect_clients()
+        self._close_poller()
         self.ticker.stop()
         self.context.reviews.stop()
         self.lag.stop()

@@ -22,6 +22,7 @@ from .datagrams import Datagrams
 from .descriptors import SETTING, UNLIMITED, Descriptors
 from .dtls import DtlsContext
 from .pending_connection import PendingConnection
+from .poller import PolledTransport, Poller
 from .rate_limits import TokenBucket
 from .tls import TlsError, build_context
 from .unix_socket import SocketFile, SocketFileError, listening_socket, peer_of
@@ -95,8 +96,10 @@ class Listener:
         label: str | None = None,
         descriptors: Descriptors = UNLIMITED,
         before_login: BeforeLogin | None = None,
+        poller: Poller | None = None,
     ) -> None:
         self.before_login = BeforeLogin(now=clock.now) if before_login is None else before_login
+        self.poller = poller  # of plain sockets; None: they have transports of the event loop
         self.settings = settings
         self.zone = zone
         self.name = settings.name
@@ -245,6 +248,7 @@ class Listener:
             taken = self.settings.bind if exc.errno == errno.EADDRINUSE and not self.kind.local else ""
             raise ListenerError(f"listener {self.name}: cannot bind {self.settings.bind}: {why}", taken) from None
         self._port = self.port  # a restart uses the assigned port again
+        self._set_nodelay()
         if self._datagrams is None:
             self._resume_accepting()
         logger.info("listener_started listener=%s protocol=%s listen_on=%s", self.name, self.protocol, self.listen_on)
@@ -309,12 +313,19 @@ class Listener:
             for sock in self._sockets:
                 sock.listen(settings.backlog)
         self.settings, self.zone, self.context = settings, prepared.zone, prepared.context
+        self._set_nodelay()
         self.dtls = prepared.dtls
         if self.gateway_settings != prepared.gateway_settings:
             self.gateway_settings = prepared.gateway_settings
             if self._datagrams is not None:
                 self._datagrams.settings_changed()
         self._place_free()
+
+    def _set_nodelay(self) -> None:
+        """Set TCP_NODELAY of future sockets, which inherit it. Transports of the event loop set it themselves."""
+        if self.poller is not None and self._datagrams is None and not self.kind.local:
+            for sock in self._sockets:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, int(self.settings.nodelay))
 
     # Accepting
 
@@ -405,6 +416,15 @@ class Listener:
             self._refuse_full(sock, peer)
 
     def _start(self, sock: socket.socket, peer: tuple[str, int], loop: asyncio.AbstractEventLoop) -> None:
+        poller = self.poller
+        if poller is not None and self.context is None and self.layer is None and not self.settings.proxy_protocol:
+            try:
+                transport = poller.open(sock, peer)
+            except OSError:
+                self.refuse("closed_early", "", peer)
+                return
+            transport.start(self._connection_of)
+            return
         pending = PendingConnection(self, sock, peer)
         self.pending.add(pending)
         pending.start(loop)
@@ -442,6 +462,17 @@ class Listener:
         connection = cast("Connection", self._connect(self))
         layer = GatewayLayer(gateway, self.gateway_settings, connection, self.zone.max_connect_size, self)
         return layer if self.intercept is None else self.intercept(layer)
+
+    def _connection_of(self, transport: PolledTransport) -> None:
+        below = cast(asyncio.Transport, transport)
+        self.attach(below, below)
+
+    def attach(self, below: asyncio.Transport, top: asyncio.Transport) -> None:
+        """Give a transport its Connection, or a gateway conversation. ``top``: what these use as the transport."""
+        gateway = self.gateway
+        connection = self.connect() if gateway is None else self.connect_gateway(gateway)
+        below.set_protocol(connection)
+        connection.connection_made(top)
 
     def connect(self) -> asyncio.Protocol:
         """Return a new Connection of this listener."""

@@ -5,8 +5,8 @@
     accept -> PROXY header -> TLS handshake -> WebSocket handshake -> Connection
               (each only where the listener has it; each bounded in time; each failure counted by its reason)
 
-Where nothing is awaited before the loop has its transport, no task is made: that would cost a plain client as much as
-its CONNECT does to be decoded.
+Where nothing is awaited before the socket has its transport, no task is made: that would cost a plain client as much as
+its CONNECT does to be decoded. Where there is a Poller and no handshake, the listener does without a PendingConnection.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ import ssl
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Final, cast
 
+from .poller import Poller
 from .proxy_protocol import ProxiedTransport, ProxyHeader, ProxyProtocolError, read_header
 from .tls import handshake_refusal, on_handshake_failure
 
@@ -52,6 +53,10 @@ class PendingConnection(asyncio.Protocol):
     def _start_plain(self, loop: asyncio.AbstractEventLoop) -> None:
         sock, self._sock = self._sock, None
         assert sock is not None
+        poller = self._listener.poller
+        if poller is not None:
+            self._start_polled(poller, sock)
+            return
         steps = loop.connect_accepted_socket(lambda: self, sock)
         try:
             made = steps.send(None)
@@ -60,6 +65,14 @@ class PendingConnection(asyncio.Protocol):
             self.refuse("closed_early", "")
         else:
             made.add_done_callback(lambda _: self._transport_made(steps))
+
+    def _start_polled(self, poller: Poller, sock: socket.socket) -> None:
+        try:
+            transport = poller.open(sock, self.peer)
+        except OSError:
+            self.refuse("closed_early", "")
+            return
+        transport.start(lambda made: self.connection_made(cast(asyncio.BaseTransport, made)))
 
     def _transport_made(self, steps: Coroutine[None, None, object]) -> None:
         try:
@@ -129,7 +142,11 @@ class PendingConnection(asyncio.Protocol):
         context, tls = self._listener.context, self._listener.settings.tls
         try:
             if context is None or tls is None:
-                await loop.connect_accepted_socket(lambda: self, sock)
+                poller = self._listener.poller
+                if poller is not None:
+                    self._start_polled(poller, sock)
+                else:
+                    await loop.connect_accepted_socket(lambda: self, sock)
             else:
                 on_handshake_failure.set(self._handshake_failed)
                 self._secured = sock
@@ -181,7 +198,4 @@ class PendingConnection(asyncio.Protocol):
             layer.connection_made(top)
         else:
             self.finish()
-            gateway = listener.gateway
-            connection = listener.connect() if gateway is None else listener.connect_gateway(gateway)
-            below.set_protocol(connection)
-            connection.connection_made(top)
+            listener.attach(below, top)

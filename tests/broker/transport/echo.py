@@ -1,10 +1,12 @@
 """What the transport tests stand on: an Echo in place of a Connection, a Listener to wait for, both loops."""
 
 import asyncio
+import contextvars
 import functools
 import inspect
 from collections.abc import Callable, Coroutine
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from taipan.broker.config import ListenerSettings, ZoneSettings
 from taipan.broker.transport.descriptors import UNLIMITED, Descriptors
 from taipan.broker.transport.layer import raise_packet_limit
 from taipan.broker.transport.listener import Listener
+from taipan.broker.transport.poller import HAS_EPOLL, Poller
 from tests.support.clock import Clock
 from tests.support.patience import patience
 
@@ -26,13 +29,30 @@ except ImportError:
 TIMEOUT = 40.0
 
 
+POLLED = " polled"
+"""Ending of the name of a loop whose listeners have a Poller for plain sockets."""
+_polled: ContextVar[bool] = ContextVar("polled", default=False)
+
+
 def on_both_loops(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
     """Run an async test on asyncio's loop and on uvloop; it fails as well when an exception reaches the loop."""
+    return _on(list(LOOPS), test)
 
+
+def on_every_transport(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run an async test on both loops, whose listeners once use the loop's transports and once a Poller."""
+    return _on([*LOOPS, *(name + POLLED for name in LOOPS if HAS_EPOLL)], test)
+
+
+def _on(loops: list[str], test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
     @functools.wraps(test)
     def run(loop_name: str, **fixtures: Any) -> None:
+        contextvars.copy_context().run(run_in_context, loop_name, fixtures)
+
+    def run_in_context(loop_name: str, fixtures: dict[str, Any]) -> None:
+        _polled.set(loop_name.endswith(POLLED))
         unhandled: list[dict[str, Any]] = []
-        with asyncio.Runner(loop_factory=LOOPS[loop_name]) as runner:
+        with asyncio.Runner(loop_factory=LOOPS[loop_name.removesuffix(POLLED)]) as runner:
             runner.get_loop().set_exception_handler(lambda _, context: unhandled.append(context))
             runner.run(asyncio.wait_for(test(**fixtures), patience(TIMEOUT)))
         assert unhandled == []
@@ -40,7 +60,7 @@ def on_both_loops(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..
     signature = inspect.signature(test)
     loop_name = inspect.Parameter("loop_name", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     run.__signature__ = signature.replace(parameters=[loop_name, *signature.parameters.values()])  # type: ignore[attr-defined]
-    return pytest.mark.parametrize("loop_name", list(LOOPS))(run)
+    return pytest.mark.parametrize("loop_name", loops)(run)
 
 
 class Echo(asyncio.Protocol):
@@ -107,6 +127,11 @@ class WatchedListener(Listener):
         self._waiting: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
         super().__init__(settings, zone, self._echo, self.clock, descriptors=descriptors)
 
+    async def start(self) -> None:
+        if _polled.get() and self.poller is None:
+            self.poller = Poller(asyncio.get_running_loop())
+        await super().start()
+
     def _echo(self, listener: Listener) -> Echo:
         echo = Echo(listener)
         self.echoes.append(echo)
@@ -154,6 +179,8 @@ async def listening(zone: ZoneSettings | None = None, descriptors: Descriptors =
             if not echo.lost.done():
                 echo.transport.abort()
                 await echo.lost
+        if listener.poller is not None:
+            listener.poller.close()
 
 
 @asynccontextmanager

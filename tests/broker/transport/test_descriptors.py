@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from taipan.broker.transport.descriptors import UNLIMITED, Descriptors, descriptors
-from tests.broker.transport.echo import dial, listening, on_both_loops
+from tests.broker.transport.echo import dial, listening, on_every_transport
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ def test_of_this_process() -> None:
     assert descriptors(resource.RLIM_INFINITY) == UNLIMITED
 
 
-@on_both_loops
+@on_every_transport
 async def test_clients_wait_while_only_the_nodes_own_are_left() -> None:
     async with listening(descriptors=Descriptors(4096, 4096, 4096)) as listener, AsyncExitStack() as stack:
         one = await stack.enter_async_context(dial(listener.port))

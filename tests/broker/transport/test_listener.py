@@ -21,6 +21,7 @@ from tests.broker.transport.echo import (
     listener_settings,
     listening,
     on_both_loops,
+    on_every_transport,
 )
 from tests.support.certificates import Certificates
 
@@ -34,7 +35,7 @@ def has_ipv6() -> bool:
     return True
 
 
-@on_both_loops
+@on_every_transport
 async def test_bytes_both_ways_and_what_the_listener_says_of_itself() -> None:
     async with listening() as listener, dial(listener.port) as (reader, writer):
         writer.write(b"hello")
@@ -65,7 +66,7 @@ async def test_bytes_both_ways_and_what_the_listener_says_of_itself() -> None:
         }
 
 
-@on_both_loops
+@on_every_transport
 async def test_close_sends_what_was_written_and_abort_does_not_wait() -> None:
     async with listening() as listener:
         async with dial(listener.port) as (reader, writer):
@@ -78,7 +79,7 @@ async def test_close_sends_what_was_written_and_abort_does_not_wait() -> None:
 
 
 @pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
-@on_both_loops
+@on_every_transport
 async def test_ipv6() -> None:
     async with (
         listening(bind="[::1]:0") as listener,
@@ -92,7 +93,7 @@ async def test_ipv6() -> None:
 
 
 @pytest.mark.parametrize("bind, loopback", [("0.0.0.0:0", False), ("127.0.0.2:0", True), ("localhost:0", True)])
-@on_both_loops
+@on_every_transport
 async def test_addresses(bind: str, loopback: bool) -> None:
     async with listening(bind=bind) as listener:
         assert listener.loopback is loopback
@@ -108,7 +109,7 @@ def test_bad_bind(bind: str) -> None:
         WatchedListener(listener_settings(bind=bind), ZoneSettings())
 
 
-@on_both_loops
+@on_every_transport
 async def test_an_address_in_use_is_said_in_one_line() -> None:
     async with listening() as listener:
         second = WatchedListener(listener_settings(bind=f"127.0.0.1:{listener.port}"), ZoneSettings())
@@ -119,7 +120,7 @@ async def test_an_address_in_use_is_said_in_one_line() -> None:
     await second.stop()
 
 
-@on_both_loops
+@on_every_transport
 async def test_listeners_share_an_address_where_both_say_so() -> None:
     async with listening(reuse_port=True) as listener:
         bind = f"127.0.0.1:{listener.port}"
@@ -136,14 +137,14 @@ async def test_listeners_share_an_address_where_both_say_so() -> None:
             await stack.enter_async_context(dial(other.port))
 
 
-@on_both_loops
+@on_every_transport
 async def test_an_address_of_somebody_else_is_said_in_one_line() -> None:
     listener = WatchedListener(listener_settings(bind="192.0.2.77:0"), ZoneSettings())
     with pytest.raises(ListenerError, match=r"cannot bind 192\.0\.2\.77:0: Cannot assign requested address$"):
         await listener.start()
 
 
-@on_both_loops
+@on_every_transport
 async def test_start_twice_is_an_error() -> None:
     async with listening() as listener:
         with pytest.raises(ListenerError, match="is running"):
@@ -151,7 +152,7 @@ async def test_start_twice_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("kind", ["ssl", "wss"])
-@on_both_loops
+@on_every_transport
 async def test_no_tls_without_certificates(kind: str) -> None:
     listener = WatchedListener(listener_settings(type=kind), ZoneSettings())
     with pytest.raises(TlsError, match=f"listener test: type {kind} needs certificates"):
@@ -159,14 +160,14 @@ async def test_no_tls_without_certificates(kind: str) -> None:
     assert not listener.running
 
 
-@on_both_loops
+@on_every_transport
 async def test_no_certificates_without_tls(certificates: Any) -> None:
     listener = WatchedListener(listener_settings(tls=certificates.settings()), ZoneSettings())
     with pytest.raises(TlsError, match="type tcp has no TLS"):
         await listener.start()
 
 
-@on_both_loops
+@on_every_transport
 async def test_more_than_max_connections_are_refused() -> None:
     async with listening(max_connections=2) as listener:
         async with dial(listener.port), dial(listener.port) as (reader, writer):
@@ -183,7 +184,7 @@ async def test_more_than_max_connections_are_refused() -> None:
         assert listener.accepted == 3
 
 
-@on_both_loops
+@on_every_transport
 async def test_clients_that_come_too_fast_wait_their_turn(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "taipan.broker.transport.listener")
     async with listening(accept_rate=20) as listener, AsyncExitStack() as open_ones:
@@ -197,7 +198,7 @@ async def test_clients_that_come_too_fast_wait_their_turn(caplog: pytest.LogCapt
         assert lines[0].startswith("listener_limit listener=test reason=accept_rate count=1 setting=accept_rate peer=")
 
 
-@on_both_loops
+@on_every_transport
 async def test_stop_keeps_connections_and_restart_comes_back_to_its_port() -> None:
     async with listening() as listener:
         port = listener.port
@@ -230,7 +231,7 @@ def test_reload_cannot_change_what_only_a_restart_can(key: str, value: object) -
 
 
 @pytest.mark.parametrize("kind", ["tcp", "ssl"])
-@on_both_loops
+@on_every_transport
 async def test_a_place_is_free_when_its_connection_is_closed(certificates: Certificates, kind: str) -> None:
     """The next one connects in the very moment, and comes before the end of the first is noticed."""
     keys = {"tls": certificates.settings()} if kind == "ssl" else {}
@@ -242,7 +243,7 @@ async def test_a_place_is_free_when_its_connection_is_closed(certificates: Certi
         assert listener.refused == {}
 
 
-@on_both_loops
+@on_every_transport
 async def test_as_many_as_places_get_free_come_in_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listener_module, "MAX_WAITING", 4)
     async with listening(max_connections=2) as listener, AsyncExitStack() as stack:
@@ -261,7 +262,7 @@ async def test_as_many_as_places_get_free_come_in_and_no_more(monkeypatch: pytes
         assert listener.current_connections == 2
 
 
-@on_both_loops
+@on_every_transport
 async def test_sockets_that_wait_for_a_place_end_with_the_listener() -> None:
     async with listening(max_connections=1) as listener, dial(listener.port):
         await listener.until(lambda: listener.current_connections == 1)
@@ -273,7 +274,7 @@ async def test_sockets_that_wait_for_a_place_end_with_the_listener() -> None:
         assert listener.refused == {}
 
 
-@on_both_loops
+@on_every_transport
 async def test_a_larger_bound_lets_those_in_that_wait() -> None:
     async with listening(max_connections=1) as listener, dial(listener.port):
         await listener.until(lambda: listener.current_connections == 1)
@@ -285,7 +286,7 @@ async def test_a_larger_bound_lets_those_in_that_wait() -> None:
             assert await reader.readexactly(5) == b"hello"
 
 
-@on_both_loops
+@on_every_transport
 async def test_reload_changes_limits_for_those_to_come() -> None:
     async with listening() as listener, dial(listener.port), dial(listener.port):
         await listener.until(lambda: listener.current_connections == 2)
@@ -306,7 +307,7 @@ class At:
         return self.time
 
 
-@on_both_loops
+@on_every_transport
 async def test_probes_are_one_line_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, listener_module.__name__):
         async with listening() as listener:
@@ -323,7 +324,7 @@ async def test_probes_are_one_line_a_minute(caplog: pytest.LogCaptureFixture) ->
 
 
 @pytest.mark.parametrize("nodelay", [True, False])
-@on_both_loops
+@on_every_transport
 async def test_nodelay(nodelay: bool) -> None:
     async with listening(nodelay=nodelay) as listener, dial(listener.port):
         await listener.until(lambda: listener.current_connections == 1)
@@ -331,7 +332,7 @@ async def test_nodelay(nodelay: bool) -> None:
         assert bool(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)) is nodelay
 
 
-@on_both_loops
+@on_every_transport
 async def test_without_sockets_the_listener_rests_and_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     async with listening() as listener:
         later: list[tuple[float, Any]] = []
@@ -364,7 +365,7 @@ async def test_without_sockets_the_listener_rests_and_comes_back(monkeypatch: py
         monkeypatch.undo()
 
 
-@on_both_loops
+@on_every_transport
 async def test_many_at_once() -> None:
     async with listening(accept_rate=0) as listener:
         writers = []

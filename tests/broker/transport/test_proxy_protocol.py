@@ -17,7 +17,7 @@ from taipan.broker.transport.proxy_protocol import (
     ProxyProtocolError,
     parse,
 )
-from tests.broker.transport.echo import closed_by_peer, dial, listening, on_both_loops
+from tests.broker.transport.echo import closed_by_peer, dial, listening, on_every_transport
 
 
 def tlv(kind: int, value: bytes) -> bytes:
@@ -146,7 +146,7 @@ def test_any_bytes_give_a_header_or_an_error_within_bounds(start: bytes, rest: b
 
 
 @pytest.mark.parametrize("kind", ["tcp", "ws"])
-@on_both_loops
+@on_every_transport
 async def test_the_address_behind_the_proxy_is_the_peer(kind: str) -> None:
     async with (
         listening(type=kind, proxy_protocol=True) as listener,
@@ -168,7 +168,7 @@ async def test_the_address_behind_the_proxy_is_the_peer(kind: str) -> None:
         assert listener.pending == set()
 
 
-@on_both_loops
+@on_every_transport
 async def test_a_header_in_pieces_and_together_with_what_follows() -> None:
     header = b"PROXY TCP6 2001:db8::7 2001:db8::1 50001 8883\r\n"
     async with listening(proxy_protocol=True) as listener:
@@ -184,7 +184,7 @@ async def test_a_header_in_pieces_and_together_with_what_follows() -> None:
         assert [echo.transport.get_extra_info("peername") for echo in listener.echoes] == [("2001:db8::7", 50001)] * 2
 
 
-@on_both_loops
+@on_every_transport
 async def test_the_proxy_itself_keeps_its_own_address() -> None:
     async with (
         listening(proxy_protocol=True) as listener,
@@ -196,14 +196,14 @@ async def test_the_proxy_itself_keeps_its_own_address() -> None:
         assert transport.get_extra_info("peername") == writer.get_extra_info("sockname")
 
 
-@on_both_loops
+@on_every_transport
 async def test_without_the_setting_a_header_is_only_bytes() -> None:
     async with listening() as listener, dial(listener.port) as (reader, writer):
         writer.write(b"PROXY UNKNOWN\r\n")
         assert await reader.readexactly(15) == b"PROXY UNKNOWN\r\n"
 
 
-@on_both_loops
+@on_every_transport
 async def test_bad_header_closes_and_is_counted() -> None:
     async with listening(proxy_protocol=True) as listener, dial(listener.port) as (reader, writer):
         writer.write(b"\x10\x0e\x00\x04MQTT\x04\x02\x00\x00\x00\x02me")
@@ -213,7 +213,7 @@ async def test_bad_header_closes_and_is_counted() -> None:
         assert listener.echoes == []
 
 
-@on_both_loops
+@on_every_transport
 async def test_a_slow_header_is_bounded_in_time() -> None:
     async with (
         listening(proxy_protocol=True, proxy_protocol_timeout=0.05) as listener,
@@ -225,7 +225,7 @@ async def test_a_slow_header_is_bounded_in_time() -> None:
         assert listener.pending == set()
 
 
-@on_both_loops
+@on_every_transport
 async def test_a_client_that_leaves_before_its_header_is_counted() -> None:
     async with listening(proxy_protocol=True) as listener:
         async with dial(listener.port) as (_, writer):

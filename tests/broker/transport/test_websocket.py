@@ -34,7 +34,7 @@ from tests.broker.transport.echo import (
     dial,
     listener_settings,
     listening,
-    on_both_loops,
+    on_every_transport,
 )
 from tests.support.certificates import Certificates
 from tests.support.wire import Publish, encode
@@ -134,7 +134,7 @@ async def answer(listener: WatchedListener, data: bytes) -> bytes:
 # The handshake
 
 
-@on_both_loops
+@on_every_transport
 async def test_handshake_and_bytes_both_ways() -> None:
     """[MQTT-6.0.0-3] [MQTT-6.0.0-4] mqtt is offered and told back; [MQTT-6.0.0-1] packets come in binary frames."""
     async with listening(type="ws") as listener, dial(listener.port) as (reader, writer):
@@ -165,7 +165,7 @@ async def test_handshake_and_bytes_both_ways() -> None:
         ("chat, mqttv3.1, mqtt", "mqtt"),
     ],
 )
-@on_both_loops
+@on_every_transport
 async def test_subprotocol_is_selected(offered: str, selected: str) -> None:
     """[MQTT-6.0.0-4] The name told back is mqtt wherever that was offered."""
     async with listening(type="ws") as listener, dial(listener.port) as (reader, writer):
@@ -174,7 +174,7 @@ async def test_subprotocol_is_selected(offered: str, selected: str) -> None:
         assert f"\r\nSec-WebSocket-Protocol: {selected}\r\n".encode() in response
 
 
-@on_both_loops
+@on_every_transport
 async def test_without_a_subprotocol_the_handshake_is_refused() -> None:
     """[MQTT-6.0.0-3] A Client that does not offer mqtt is no MQTT Client."""
     async with listening(type="ws") as listener:
@@ -185,7 +185,7 @@ async def test_without_a_subprotocol_the_handshake_is_refused() -> None:
         assert listener.echoes == []
 
 
-@on_both_loops
+@on_every_transport
 async def test_subprotocol_may_be_left_out_where_it_is_not_required() -> None:
     async with listening(type="ws", subprotocol_required=False) as listener:
         for offered in (None, "chat"):
@@ -199,7 +199,7 @@ async def test_subprotocol_may_be_left_out_where_it_is_not_required() -> None:
             assert b"\r\nSec-WebSocket-Protocol: mqtt\r\n" in await reader.readuntil(b"\r\n\r\n")
 
 
-@on_both_loops
+@on_every_transport
 async def test_path() -> None:
     async with listening(type="ws", path="/devices") as listener:
         for path in ("/mqtt", "/", "/devices/x", "/devicesx", "*", "http://localhost/devices"):
@@ -211,7 +211,7 @@ async def test_path() -> None:
                 assert await peer.frame() == (BINARY, b"hello")
 
 
-@on_both_loops
+@on_every_transport
 async def test_any_path() -> None:
     async with listening(type="ws", path="*") as listener:
         for path in ("/", "/mqtt", "/a/b?c=d", "/%20"):
@@ -221,7 +221,7 @@ async def test_any_path() -> None:
         assert listener.refused == {}
 
 
-@on_both_loops
+@on_every_transport
 async def test_several_paths() -> None:
     async with listening(type="ws", path=["/mqtt", "/"]) as listener:
         for path in ("/", "/mqtt", "/mqtt/", "/?c=d", "/mqtt?c=d"):
@@ -233,7 +233,7 @@ async def test_several_paths() -> None:
         assert listener.refused == {"websocket_path": 2}
 
 
-@on_both_loops
+@on_every_transport
 async def test_origin() -> None:
     async with listening(type="ws", allowed_origins=["https://panel.example"]) as listener:
         for origin in ("https://evil.example", "null", "https://panel.example.evil.example"):
@@ -263,7 +263,7 @@ FOREIGN_ORIGINS = (
 )
 
 
-@on_both_loops
+@on_every_transport
 async def test_where_loopback_lets_anonymous_clients_in_only_its_own_pages_connect() -> None:
     async with listening(type="ws") as listener:
         for origin in FOREIGN_ORIGINS:
@@ -274,7 +274,7 @@ async def test_where_loopback_lets_anonymous_clients_in_only_its_own_pages_conne
                 pass
 
 
-@on_both_loops
+@on_every_transport
 async def test_any_page_connects_where_anonymity_comes_from_elsewhere_or_any_origin_is_allowed() -> None:
     page = request(Origin="https://anywhere.example")
     for zone in (ZoneSettings(allow_anonymous=True), ZoneSettings(allow_anonymous=False)):
@@ -286,7 +286,7 @@ async def test_any_page_connects_where_anonymity_comes_from_elsewhere_or_any_ori
         pass
 
 
-@on_both_loops
+@on_every_transport
 async def test_a_reload_of_allowed_origins_counts_for_the_next_page() -> None:
     async with listening(type="ws") as listener:
         page = request(Origin="https://panel.example")
@@ -324,7 +324,7 @@ async def test_a_reload_of_allowed_origins_counts_for_the_next_page() -> None:
         (b"GET /mqtt HTTP/1.1\r\n" + b"X: y\r\n" * 200 + b"\r\n", 400),
     ],
 )
-@on_both_loops
+@on_every_transport
 async def test_other_requests_get_a_client_error(data: bytes, status: int) -> None:
     async with listening(type="ws") as listener:
         response = await answer(listener, data)
@@ -336,7 +336,7 @@ async def test_other_requests_get_a_client_error(data: bytes, status: int) -> No
         assert listener.echoes == []
 
 
-@on_both_loops
+@on_every_transport
 async def test_a_request_byte_by_byte_with_frames_right_behind_it() -> None:
     async with listening(type="ws") as listener:
         async with dial(listener.port) as (reader, writer):
@@ -349,7 +349,7 @@ async def test_a_request_byte_by_byte_with_frames_right_behind_it() -> None:
             assert await peer.frame() == (BINARY, b"early")
 
 
-@on_both_loops
+@on_every_transport
 async def test_a_slow_handshake_is_bounded_in_time() -> None:
     async with (
         listening(ZoneSettings(idle_timeout=0.05), type="ws") as listener,
@@ -361,7 +361,7 @@ async def test_a_slow_handshake_is_bounded_in_time() -> None:
         assert listener.pending == set()
 
 
-@on_both_loops
+@on_every_transport
 async def test_a_client_that_leaves_during_the_handshake_is_counted() -> None:
     async with listening(type="ws") as listener:
         async with dial(listener.port) as (_, writer):
@@ -370,7 +370,7 @@ async def test_a_client_that_leaves_during_the_handshake_is_counted() -> None:
         assert listener.pending == set()
 
 
-@on_both_loops
+@on_every_transport
 async def test_sockets_in_their_handshake_count_against_max_connections_and_end_with_the_listener() -> None:
     async with listening(type="ws", max_connections=2) as listener:
         async with opened(listener), dial(listener.port) as (waiting, _):
@@ -387,7 +387,7 @@ async def test_sockets_in_their_handshake_count_against_max_connections_and_end_
 # Frames
 
 
-@on_both_loops
+@on_every_transport
 async def test_a_stream_split_and_joined_at_will() -> None:
     """[MQTT-6.0.0-2] Frames and fragments of any size, in segments of any size, are one stream of bytes."""
     dice = random.Random(7)
@@ -414,7 +414,7 @@ async def test_a_stream_split_and_joined_at_will() -> None:
         assert b"".join(listener.echoes[0].received) == data
 
 
-@on_both_loops
+@on_every_transport
 async def test_a_fragment_is_handed_on_before_its_message_ends() -> None:
     """[MQTT-6.0.0-2]"""
     async with listening(type="ws") as listener, opened(listener) as peer:
@@ -426,7 +426,7 @@ async def test_a_fragment_is_handed_on_before_its_message_ends() -> None:
         assert await peer.frame() == (BINARY, b"second")
 
 
-@on_both_loops
+@on_every_transport
 async def test_one_message_may_be_as_long_as_the_stream() -> None:
     zone = ZoneSettings(max_connect_size=1000)
     async with listening(zone, type="ws") as listener, opened(listener) as peer:
@@ -438,7 +438,7 @@ async def test_one_message_may_be_as_long_as_the_stream() -> None:
             assert await peer.payload(len(piece)) == piece
 
 
-@on_both_loops
+@on_every_transport
 async def test_each_write_is_one_binary_frame_of_whatever_size() -> None:
     async with listening(type="ws") as listener, opened(listener) as peer:
         peer.send(frame(BINARY, b"hello"))
@@ -457,7 +457,7 @@ PACKETS = [PINGRESP, encode(Publish("t", b"a" * 200), 5), encode(Publish("t", b"
 
 
 @pytest.mark.parametrize("offer", [None, OFFER], ids=["plain", "compressed"])
-@on_both_loops
+@on_every_transport
 async def test_a_frame_for_each_packet(offer: str | None) -> None:
     """However they are written, and only from where the client was let in."""
     async with (
@@ -494,7 +494,7 @@ async def test_a_frame_for_each_packet(offer: str | None) -> None:
         assert frames == (3 if offer is None else 5)
 
 
-@on_both_loops
+@on_every_transport
 async def test_frames_of_many_packets_where_they_are_asked_for() -> None:
     async with listening(type="ws", mqtt_piggyback="multiple") as listener, opened(listener) as peer:
         peer.send(frame(BINARY, b"x"))
@@ -527,7 +527,7 @@ def test_each_packet_has_its_frame(payloads: list[bytes], cuts: list[int], data:
     assert written == b"".join(frame(BINARY, packet, masked=False) for packet in packets)
 
 
-@on_both_loops
+@on_every_transport
 async def test_a_text_frame_closes() -> None:
     """[MQTT-6.0.0-1] Any other data frame than binary closes the Network Connection."""
     async with listening(type="ws") as listener, opened(listener) as peer:
@@ -541,7 +541,7 @@ async def test_a_text_frame_closes() -> None:
         assert listener.echoes[0].received == [b"before"]
 
 
-@on_both_loops
+@on_every_transport
 async def test_a_text_frame_alone_closes_with_1003() -> None:
     """[MQTT-6.0.0-1]"""
     async with listening(type="ws") as listener, opened(listener) as peer:
@@ -565,7 +565,7 @@ async def test_a_text_frame_alone_closes_with_1003() -> None:
         (frame(CLOSE, struct.pack("!H", 1000) + b"\xff"), 1007),
     ],
 )
-@on_both_loops
+@on_every_transport
 async def test_what_is_no_websocket_closes(data: bytes, code: int) -> None:
     async with listening(type="ws") as listener, opened(listener) as peer:
         listener.echoes[0].echoing = False
@@ -576,7 +576,7 @@ async def test_what_is_no_websocket_closes(data: bytes, code: int) -> None:
         assert lost.code == code
 
 
-@on_both_loops
+@on_every_transport
 async def test_frames_are_bounded_small_until_grown() -> None:
     zone = ZoneSettings(max_connect_size=1000)
     async with listening(zone, type="ws", mqtt_piggyback="multiple") as listener:
@@ -597,7 +597,7 @@ async def test_frames_are_bounded_small_until_grown() -> None:
             await peer.closes(1009)
 
 
-@on_both_loops
+@on_every_transport
 async def test_a_frame_may_hold_many_packets_however_small_the_limit_on_one() -> None:
     async with listening(type="ws", mqtt_piggyback="multiple") as listener, opened(listener) as peer:
         peer.send(frame(BINARY, b"x"))
@@ -610,7 +610,7 @@ async def test_a_frame_may_hold_many_packets_however_small_the_limit_on_one() ->
 # Closing
 
 
-@on_both_loops
+@on_every_transport
 async def test_the_peer_closes() -> None:
     async with listening(type="ws") as listener, opened(listener) as peer:
         peer.send(frame(BINARY, b"last words"), frame(CLOSE, struct.pack("!H", 1000) + b"bye"), b"junk")
@@ -623,7 +623,7 @@ async def test_the_peer_closes() -> None:
         assert listener.echoes[0].received == [b"last words"]
 
 
-@on_both_loops
+@on_every_transport
 async def test_the_peer_is_gone_without_a_word() -> None:
     async with listening(type="ws") as listener, opened(listener) as peer:
         peer.writer.write_eof()
@@ -632,7 +632,7 @@ async def test_the_peer_is_gone_without_a_word() -> None:
         assert listener.echoes[0].eof
 
 
-@on_both_loops
+@on_every_transport
 async def test_close_sends_what_was_written_then_a_close_frame() -> None:
     async with listening(type="ws") as listener, opened(listener) as peer:
         peer.send(frame(BINARY, b"quit"))
@@ -650,7 +650,7 @@ async def test_close_sends_what_was_written_then_a_close_frame() -> None:
         transport.close()
 
 
-@on_both_loops
+@on_every_transport
 async def test_close_while_reading_is_paused_still_hears_the_answer() -> None:
     async with listening(type="ws") as listener, opened(listener) as peer:
         echo = listener.echoes[0]
@@ -664,7 +664,7 @@ async def test_close_while_reading_is_paused_still_hears_the_answer() -> None:
         assert echo.received == []
 
 
-@on_both_loops
+@on_every_transport
 async def test_a_peer_that_does_not_answer_a_close_frame_is_cut_off() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("taipan.broker.transport.websocket.CLOSE_TIMEOUT", 0.05)
@@ -675,7 +675,7 @@ async def test_a_peer_that_does_not_answer_a_close_frame_is_cut_off() -> None:
             assert await listener.echoes[0].lost is None
 
 
-@on_both_loops
+@on_every_transport
 async def test_abort_is_at_once() -> None:
     async with listening(type="ws") as listener, opened(listener) as peer:
         peer.send(frame(BINARY, b"die"))
@@ -687,7 +687,7 @@ async def test_abort_is_at_once() -> None:
 # Backpressure
 
 
-@on_both_loops
+@on_every_transport
 async def test_pausing_reading_holds_back_what_was_received_already() -> None:
     async with listening(type="ws") as listener, opened(listener) as peer:
         peer.send(frame(BINARY, b"hello"))
@@ -704,7 +704,7 @@ async def test_pausing_reading_holds_back_what_was_received_already() -> None:
         assert await peer.payload(20_000) == b"".join(pieces)
 
 
-@on_both_loops
+@on_every_transport
 async def test_pausing_in_the_middle_of_a_burst_holds_back_the_rest() -> None:
     async with listening(type="ws") as listener, opened(listener) as peer:
         echo = listener.echoes[0]
@@ -730,7 +730,7 @@ async def test_pausing_in_the_middle_of_a_burst_holds_back_the_rest() -> None:
 
 
 @pytest.mark.parametrize("flooded", [BINARY, PONG])
-@on_both_loops
+@on_every_transport
 async def test_a_flood_of_tiny_frames_leaves_turns_to_others(flooded: int) -> None:
     async with listening(type="ws") as listener, opened(listener) as peer:
         layer = listener.echoes[0].transport
@@ -758,7 +758,7 @@ async def test_a_flood_of_tiny_frames_leaves_turns_to_others(flooded: int) -> No
         assert max(work) <= WORK_PER_ITERATION + LIBRARY_WORK
 
 
-@on_both_loops
+@on_every_transport
 async def test_a_peer_that_pings_and_does_not_read_fills_nothing() -> None:
     async with listening(type="ws") as listener, opened(listener) as peer:
         echo = listener.echoes[0]
@@ -791,7 +791,7 @@ def deflated(data: bytes) -> bytes:
     return (encoder.compress(data) + encoder.flush(zlib.Z_SYNC_FLUSH))[:-4]
 
 
-@on_both_loops
+@on_every_transport
 async def test_compression_is_off_unless_asked_for() -> None:
     async with listening(type="ws") as listener, dial(listener.port) as (reader, writer):
         writer.write(request(Sec_WebSocket_Extensions=OFFER))
@@ -800,7 +800,7 @@ async def test_compression_is_off_unless_asked_for() -> None:
         await Peer(reader, writer).closes(1002)
 
 
-@on_both_loops
+@on_every_transport
 async def test_compression_is_bounded_by_what_comes_out() -> None:
     async with listening(ZoneSettings(max_connect_size=100_000), type="ws", compress=True) as listener:
         async with opened(listener, request(Sec_WebSocket_Extensions=OFFER)) as peer:
@@ -823,7 +823,7 @@ async def test_compression_is_bounded_by_what_comes_out() -> None:
 
 
 @pytest.mark.parametrize("compression", [None, "deflate"])
-@on_both_loops
+@on_every_transport
 async def test_the_librarys_own_client(compression: str | None) -> None:
     keys: dict[str, Any] = {"subprotocols": ["mqtt"], "compression": compression, "proxy": None, "max_size": None}
     async with (
@@ -848,7 +848,7 @@ async def test_the_librarys_own_client(compression: str | None) -> None:
         assert await listener.echoes[0].lost is None
 
 
-@on_both_loops
+@on_every_transport
 async def test_wss(certificates: Certificates) -> None:
     context = ssl.create_default_context(cafile=certificates.ca)
     async with (

@@ -1,0 +1,416 @@
+"""Poller: the plain sockets of clients, without transports of the event loop.
+
+A transport of the event loop and its Python socket use 1,450 bytes, a ``PolledTransport`` a tenth of that. All sockets
+of a node are in one epoll, which the event loop watches as if it were a socket. Each socket that is ready is read once
+in an iteration, up to ``READ_BYTES``: no client is read a second time before all others have had their turn.
+
+A PolledTransport behaves like a transport of asyncio. Data is sent immediately, as far as the socket accepts it;
+``close`` sends the rest first, ``abort`` discards it. ``connection_lost`` is called once, in a later iteration.
+
+Only Linux has epoll. The event loop serves TLS, and all sockets on other systems."""
+
+import asyncio
+import os
+import select
+import socket
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from .socket_view import SocketView
+
+HAS_EPOLL: Final = hasattr(select, "epoll")
+READ_BYTES: Final = 65_536
+"""Maximum size of a read: the C library has such blocks ready, and requests larger ones from the system."""
+EVENTS: Final = 1024
+"""Maximum number of sockets in an iteration; the others are first in the next one."""
+SMALL: Final = 65_536
+"""Unsent data below this size is copied to the end of the data before it. Larger data is shared by many clients."""
+_PIECES: Final = 64
+"""Maximum number of pieces of one write."""
+_HIGH: Final = 65_536
+_LOW: Final = 16_384
+# The numbers of Linux, because a compiled module reads attributes of a module slowly.
+_IN: Final = 0x001  # EPOLLIN
+_OUT: Final = 0x004  # EPOLLOUT
+_FAILED: Final = 0x018  # EPOLLERR, EPOLLHUP
+
+
+class Poller:
+    """Watches the sockets of PolledTransports. ``open`` creates one of an accepted socket; ``close`` ends all."""
+
+    __slots__ = ("_end_scheduled", "_ended", "_epoll", "_loop", "_transports")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._epoll = select.epoll()
+        # By the number of the socket.
+        self._transports: list[PolledTransport | None] = []
+        self._ended: deque[PolledTransport] = deque()
+        self._end_scheduled = False
+        loop.add_reader(self._epoll.fileno(), self.poll)
+
+    def open(self, sock: socket.socket, peer: object) -> "PolledTransport":
+        """Return a transport that owns an accepted socket; ``peer`` is its ``peername``. ``start`` it.
+
+        Raises OSError, and closes the socket, if it has failed already."""
+        try:
+            sock.setblocking(False)
+            name = sock.getsockname()
+        except OSError:
+            sock.close()
+            raise
+        fd = sock.detach()
+        transports = self._transports
+        if fd >= len(transports):
+            transports.extend([None] * (fd + 64 - len(transports)))
+        transport = transports[fd] = PolledTransport(self, fd, peer, name)
+        return transport
+
+    def poll(self) -> None:
+        """Read and write the sockets that are ready."""
+        transports = self._transports
+        for fd, events in self._epoll.poll(0, EVENTS):
+            transport = transports[fd]
+            if transport is not None:
+                transport.ready(events)
+
+    def watch(self, fd: int, before: int, events: int) -> None:
+        """Change the events that epoll reports for a socket. Raises OSError."""
+        if not before:
+            self._epoll.register(fd, events)
+        elif events:
+            self._epoll.modify(fd, events)
+        else:
+            # With a mask of 0 it would report failures again and again. Before the socket is closed, because a child
+            # process may have a copy of it, and epoll would continue to report that.
+            self._epoll.unregister(fd)
+
+    def failed(self, error: Exception, transport: "PolledTransport", doing: str) -> None:
+        """Report an exception of a protocol in the same way as the event loop reports it."""
+        self._loop.call_exception_handler(
+            {
+                "message": f"Fatal error: {doing} failed.",
+                "exception": error,
+                "transport": transport,
+                "protocol": transport.get_protocol(),
+            }
+        )
+
+    def end_later(self, transport: "PolledTransport") -> None:
+        """End a transport in the next iteration."""
+        self._ended.append(transport)
+        self._schedule_end()
+
+    def _schedule_end(self) -> None:
+        if not self._end_scheduled:
+            self._end_scheduled = True
+            self._loop.call_soon(self._end)
+
+    def _end(self) -> None:
+        self._end_scheduled = False
+        ended = self._ended
+        try:
+            for _ in range(len(ended)):
+                transport = ended.popleft()
+                fd = transport.fd
+                try:
+                    transport.end()
+                except Exception as error:
+                    self.failed(error, transport, "protocol.connection_lost() call")
+                finally:
+                    transport.fd = -1
+                    self._transports[fd] = None
+                    try:
+                        os.close(fd)
+                    except OSError:
+                        pass  # an error of data that was sent; the number is free nevertheless
+        finally:
+            if ended:
+                self._schedule_end()
+
+    def close(self) -> None:
+        """Abort all transports, end them now, and stop."""
+        for transport in self._transports:
+            if transport is not None:
+                transport.abort()
+        while self._ended:
+            self._end()
+        self._loop.remove_reader(self._epoll.fileno())
+        self._epoll.close()
+
+
+class PolledTransport:
+    """A plain socket, used like an ``asyncio.Transport``. ``fd``: its number, -1 after it was closed."""
+
+    __slots__ = (
+        "_buffered",
+        "_closing",
+        "_ending",
+        "_eof_written",
+        "_error",
+        "_events",
+        "_high",
+        "_low",
+        "_names",
+        "_paused",
+        "_pieces",
+        "_poller",
+        "_protocol",
+        "_protocol_paused",
+        "_unsent",
+        "fd",
+    )
+
+    def __init__(self, poller: Poller, fd: int, peer: object, name: object) -> None:
+        self.fd = fd
+        self._poller = poller
+        self._protocol: Any = None
+        # peername and sockname until ``start``. A protocol asks for them at its beginning.
+        self._names: tuple[object, object] | None = (peer, name)
+        self._events = 0  # those that epoll reports
+        self._pieces: list[Any] | None = None  # unsent data, or None
+        self._unsent = 0  # bytes of it
+        self._high = _HIGH
+        self._low = _LOW
+        self._error: Exception | None = None
+        self._paused = False
+        self._closing = False
+        self._ending = False  # ``end`` follows
+        self._eof_written = False
+        self._protocol_paused = False
+        self._buffered = False  # the protocol is a BufferedProtocol
+
+    def start(self, made: Callable[["PolledTransport"], None]) -> None:
+        """Call ``made``, which sets the protocol, then begin to read. If ``made`` fails, the socket is closed."""
+        try:
+            made(self)
+        except BaseException:
+            self.abort()
+            raise
+        self._names = None
+        if not self._paused and not self._closing:
+            self._watch(self._events | _IN)
+
+    def _watch(self, events: int) -> None:
+        before = self._events
+        if events == before:
+            return
+        self._events = events
+        try:
+            self._poller.watch(self.fd, before, events)
+        except OSError as error:  # the system has no memory, or no further socket for this user
+            self._events = before if events else 0
+            self._end_later(error)
+
+    def ready(self, events: int) -> None:
+        """Called when epoll has reported these events: read and write once."""
+        if self._events & _IN and events & (_IN | _FAILED):
+            try:
+                self._read()
+            except Exception as error:
+                self._poller.failed(error, self, "protocol.data_received() call")
+                self._end_later(error)
+        if self._events & _OUT and events & (_OUT | _FAILED):
+            try:
+                self._send_pieces()
+            except Exception as error:
+                self._poller.failed(error, self, "protocol.resume_writing() call")
+                self._end_later(error)
+
+    # ------------------------------------------------------------------------------------------------------- reading
+
+    def _read(self) -> None:
+        protocol = self._protocol
+        buffered = self._buffered
+        data = b""
+        size = 0
+        try:
+            if buffered:
+                size = os.readv(self.fd, [protocol.get_buffer(-1)])
+            else:
+                data = os.read(self.fd, READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._end_later(error)
+            return
+        if data:
+            protocol.data_received(data)
+        elif size:
+            protocol.buffer_updated(size)
+        elif protocol.eof_received():
+            self._watch(self._events & ~_IN)
+        else:
+            self.close()
+
+    def is_reading(self) -> bool:
+        return not self._paused and not self._closing
+
+    def pause_reading(self) -> None:
+        if not self._paused and not self._closing:
+            self._paused = True
+            self._watch(self._events & ~_IN)
+
+    def resume_reading(self) -> None:
+        if self._paused and not self._closing:
+            self._paused = False
+            self._watch(self._events | _IN)
+
+    # ------------------------------------------------------------------------------------------------------- writing
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Send ``data``: what the socket does not accept now is sent later. Does nothing after the loss of the
+        connection. Raises RuntimeError after ``write_eof``."""
+        if self._eof_written:
+            raise RuntimeError("Cannot call write() after write_eof()")
+        if self._ending or not data:
+            return
+        sent = 0
+        if self._pieces is None:
+            try:
+                sent = os.write(self.fd, data)
+            except BlockingIOError:
+                pass
+            except OSError as error:
+                self._end_later(error)
+                return
+            if sent == len(data):
+                return
+            self._pieces = []
+            self._watch(self._events | _OUT)
+        self._keep(data if isinstance(data, bytes) else bytes(data), sent)
+
+    def _keep(self, data: bytes, sent: int) -> None:
+        pieces = self._pieces
+        if pieces is None:  # the connection has just been lost
+            return
+        rest = len(data) - sent
+        if rest >= SMALL:
+            pieces.append(memoryview(data)[sent:] if sent else data)
+        elif pieces and isinstance(pieces[-1], bytearray) and len(pieces[-1]) < SMALL:
+            pieces[-1].extend(data[sent:])
+        else:
+            pieces.append(bytearray(data[sent:]))
+        self._unsent += rest
+        if self._unsent > self._high and not self._protocol_paused:
+            self._protocol_paused = True
+            self._protocol.pause_writing()
+
+    def _send_pieces(self) -> None:
+        pieces = self._pieces
+        if pieces is None:
+            return
+        try:
+            sent: int = os.writev(self.fd, pieces[:_PIECES])
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._end_later(error)
+            return
+        self._unsent -= sent
+        whole = 0
+        for piece in pieces:
+            if sent < len(piece):
+                break
+            sent -= len(piece)
+            whole += 1
+        del pieces[:whole]
+        if not pieces:
+            self._pieces = None
+            self._watch(self._events & ~_OUT)
+        elif isinstance(pieces[0], bytearray):
+            del pieces[0][:sent]
+        elif sent:
+            pieces[0] = memoryview(pieces[0])[sent:]
+        if self._protocol_paused and self._unsent <= self._low:
+            self._protocol_paused = False
+            self._protocol.resume_writing()
+        if self._pieces is None:
+            if self._closing:
+                self._end_later(None)
+            elif self._eof_written:
+                try:
+                    self._shut_down()
+                except OSError as error:
+                    self._end_later(error)
+
+    def get_write_buffer_size(self) -> int:
+        return self._unsent
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        if high is None:
+            high = _HIGH if low is None else 4 * low
+        self._high = high
+        self._low = high // 4 if low is None else low
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        """Close this side after all data. Raises OSError if the client has reset the connection."""
+        if self._closing or self._eof_written:
+            return
+        self._eof_written = True
+        if self._pieces is None:
+            self._shut_down()
+
+    def _shut_down(self) -> None:
+        SocketView(self).shutdown(socket.SHUT_WR)
+
+    # ------------------------------------------------------------------------------------------------------- the end
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def close(self) -> None:
+        if self._closing:
+            return
+        self._closing = True
+        if self._pieces is None:
+            self._end_later(None)
+        else:
+            self._watch(self._events & ~_IN)
+
+    def abort(self) -> None:
+        self._end_later(None)
+
+    def _end_later(self, error: Exception | None) -> None:
+        if self._ending:
+            return
+        self._ending = self._closing = True
+        self._error = error
+        self._pieces = None
+        self._unsent = 0
+        self._watch(0)
+        self._poller.end_later(self)
+
+    def end(self) -> None:
+        """Call ``connection_lost``; until it returns, the socket is open, and the rest of its data can be read."""
+        protocol, self._protocol = self._protocol, None
+        error, self._error = self._error, None
+        if protocol is not None:
+            protocol.connection_lost(error)
+
+    # ------------------------------------------------------------------------------------- the protocol and the socket
+
+    def set_protocol(self, protocol: Any) -> None:
+        self._protocol = protocol
+        self._buffered = isinstance(protocol, asyncio.BufferedProtocol)
+
+    def get_protocol(self) -> Any:
+        return self._protocol
+
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        """Return the addresses ``peername`` and ``sockname``, or a SocketView for ``socket``."""
+        if name == "socket":
+            return SocketView(self)
+        names = self._names
+        try:
+            if name == "peername":
+                return SocketView(self).getpeername() if names is None else names[0]
+            if name == "sockname":
+                return SocketView(self).getsockname() if names is None else names[1]
+        except OSError:
+            pass  # the connection is lost
+        return default
