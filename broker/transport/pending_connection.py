@@ -5,8 +5,8 @@
     accept -> PROXY header -> TLS handshake -> WebSocket handshake -> Connection
               (each only where the listener has it; each bounded in time; each failure counted by its reason)
 
-Where nothing is awaited before the socket has its transport, no task is made: that would cost a plain client as much as
-its CONNECT does to be decoded. Where there is a Poller and no handshake, the listener does without a PendingConnection.
+If nothing is awaited before the socket has its transport, no task is created: that would cost a plain client as much as
+its CONNECT does to be decoded. With a Poller and without a handshake, the listener needs no PendingConnection either.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""SocketView: what may be asked about a socket that a PolledTransport owns, and set.
+"""SocketView: addresses and options of a socket that a PolledTransport owns.
 
 Not compiled: a compiled module checks types of the standard library, which are narrower than what it returns."""
 
