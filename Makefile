@@ -196,9 +196,9 @@ interop: setup node-modules ## run only the tests with other projects' clients
 soak: setup compiled ## run load, kill -9 and restarts, and check every promise (CYCLES=1000 SEED=...)
 	@$(BIN)/python -m tools.soak --cycles $(or $(CYCLES),1000) $(if $(SEED),--seed $(SEED))
 
-soak-cluster: setup compiled ## run three NATS servers and three nodes with faults, and check every promise (CYCLES=300 SEED=... TAKEOVER=refuse)
+soak-cluster: setup compiled ## run three NATS servers and three nodes with faults, and check every promise (CYCLES=300 SEED=... TAKEOVER=refuse REPLICAS=0)
 	@$(BIN)/python -m tools.soak.cluster --cycles $(or $(CYCLES),300) $(if $(SEED),--seed $(SEED)) \
-	    --takeover $(or $(TAKEOVER),refuse)
+	    --takeover $(or $(TAKEOVER),refuse) --replicas $(or $(REPLICAS),0)
 
 soak-disk: setup ## run on a fake disk that loses power or fails at each operation in turn (EVERY=1 SEED=...)
 	@$(BIN)/python -m tools.soak.disk --every $(or $(EVERY),1) $(if $(SEED),--seed $(SEED))

@@ -8,6 +8,9 @@ end, and then every promise must have been kept. Exit status 1 if one was not.
 clients that stay at one node, and to all clients for messages that are published after all faults. Clients that move
 get QoS 1 that was sent after they subscribed in their present session, and no message of QoS 2 twice. Publishers whose
 sessions outlive their connections stay at one node, too: on the two sides of a cut they would have two sessions.
+
+``--replicas 1``: nodes have copies of each other's data. A node that is killed also loses its disk, every third cycle
+or so, and comes back with an empty one. The promises are the same.
 """
 
 import argparse
@@ -17,6 +20,7 @@ import json
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -52,6 +56,10 @@ FAULTS = (
     ("slow", 8),
     ("full disk", 7),
 )
+LOSE_DISK = ("lose disk", 50)
+"""With copies: two of five cycles."""
+COMPLETE = 60.0
+"""Seconds within which all copies are complete again."""
 
 
 class MovingPublisher(Publisher):
@@ -89,14 +97,17 @@ class MovingPublisher(Publisher):
 class ClusterSoak:
     """One run. ``run`` returns whether every promise was kept."""
 
-    def __init__(self, seed: int, directory: Path | None, only: str = "", takeover: str = "refuse") -> None:
+    def __init__(
+        self, seed: int, directory: Path | None, only: str = "", takeover: str = "refuse", replicas: int = 0
+    ) -> None:
         self.rng = random.Random(seed)
         self.only = only
+        self.replicas = replicas
         self.directory = directory or Path(tempfile.mkdtemp(prefix="taipan-soak-cluster-"))
         self.directory.mkdir(parents=True, exist_ok=True)
         self.promises = Promises()
         self.promises.stopping = True  # a client may be refused while something is wrong
-        self.processes = Processes(self.directory, self.promises, random.Random(seed), takeover)
+        self.processes = Processes(self.directory, self.promises, random.Random(seed), takeover, replicas)
         self.fresh = takeover == "fresh"
         self.nodes = self.processes.nodes
         self.cycles = 0
@@ -104,6 +115,7 @@ class ClusterSoak:
         # Of those that move.
         self.filters: dict[Receiver, list[tuple[str, int]]] = {}
         self.begun_anew = 0
+        self.replaced = 0  # nodes that had to be restarted
         promises = self.promises
         self.stable = [Receiver(promises, 0, f"stable-{v}-{n}", v, True) for n, v in enumerate((4, 5, 5))]
         self.moving = [Receiver(promises, 0, f"moving-{v}-{n}", v, True) for n, v in enumerate((3, 4, 5, 5))]
@@ -169,7 +181,7 @@ class ClusterSoak:
             f"delivered={promises.delivered} lost={promises.lost} qos2_duplicates={promises.duplicates} "
             f"order_violations={promises.disorder} other={promises.other} refused={promises.refusals} "
             f"qos1_repeated={promises.repeated} begun_anew={self.begun_anew} "
-            f"commands_cleared={self.commands.count} faults: {faults}"
+            f"commands_cleared={self.commands.count} replaced={self.replaced} faults: {faults}"
         )
 
     async def _begin(self) -> None:
@@ -203,12 +215,14 @@ class ClusterSoak:
 
     async def _cycle(self) -> None:
         rng = self.rng
-        names, weights = zip(*FAULTS, strict=True)
+        names, weights = zip(*FAULTS, *([LOSE_DISK] if self.replicas else []), strict=True)
         fault = self.only or rng.choices(names, weights)[0]
         self.faults[fault] = self.faults.get(fault, 0) + 1
         if fault == "full disk":
             self.disk_full = self.cycles
         self.promises.note(f"cycle {self.cycles}: {fault}")
+        if self.replicas:
+            await self._complete_copies()
         for receiver in self.receivers:
             receiver.delay = spread(rng, 0.002, 0.05) if rng.random() < 0.25 else 0.0
             receiver.receive_maximum = rng.choice((0, 0, 1, 3, 20)) if receiver.version == 5 else 0
@@ -222,6 +236,7 @@ class ClusterSoak:
         # Long enough for sessions to start again, if they may.
         await asyncio.sleep(spread(rng, 0.1, 8.0 if self.fresh else 3.0))
         await mend()
+        await self._restart_replaced()
         await asyncio.sleep(rng.uniform(0.1, 0.4))
         for task in tasks:
             task.cancel()
@@ -249,6 +264,11 @@ class ClusterSoak:
             await node.kill()
             self.promises.retained_closed(node.port)
             return node.start
+        if fault == "lose disk":
+            await node.kill()
+            self.promises.retained_closed(node.port)
+            node.lose_disk()
+            return node.start
         if fault == "pause node":
             node.send_signal(signal.SIGSTOP)
             return _later(lambda: node.send_signal(signal.SIGCONT))
@@ -274,6 +294,28 @@ class ClusterSoak:
             node.fill_disk(True)
             return _later(lambda: node.fill_disk(False))
         return _later(lambda: None)
+
+    async def _complete_copies(self) -> None:
+        """Wait until every node has all its copies: a disk may only be lost then."""
+        await self._patiently("all copies are complete", self._copies_complete, COMPLETE)
+
+    async def _copies_complete(self) -> bool:
+        await self._restart_replaced()
+        found = await asyncio.to_thread(_replicas, self.nodes[0])
+        if found is None or found["hosted"]:
+            return False
+        complete = [each["node"] for each in found["copies"] if each["state"] == "in_sync"]
+        return all(complete.count(node.name) >= self.replicas for node in self.nodes)
+
+    async def _restart_replaced(self) -> None:
+        """Restart the nodes that noticed too late that another one had taken them over, as an operator does."""
+        for node in self.nodes:
+            if node.running and node.is_replaced():
+                self.promises.note(f"{node.name} was replaced while it ran")
+                self.replaced += 1
+                await node.kill(signal.SIGTERM)
+                self.promises.retained_closed(node.port)
+                await node.start()
 
     # --- actors
 
@@ -348,9 +390,9 @@ class ClusterSoak:
                 self.promises.other += 1
                 self.promises.wrong(f"{node.name}'s log:\n" + "\n".join(lines))
 
-    async def _patiently(self, what: str, do: Callable[[], Awaitable[bool]]) -> None:
+    async def _patiently(self, what: str, do: Callable[[], Awaitable[bool]], seconds: float = QUIET) -> None:
         """Wait until the condition is true; report a violation if the time limit passes."""
-        end = time.monotonic() + QUIET
+        end = time.monotonic() + seconds
         while True:
             try:
                 if await do():
@@ -359,7 +401,7 @@ class ClusterSoak:
                 pass
             if time.monotonic() > end:
                 self.promises.other += 1
-                self.promises.wrong(f"all faults have ended, but after {QUIET:g} s: {what}")
+                self.promises.wrong(f"all faults have ended, but after {seconds:g} s: {what}")
                 return
             await asyncio.sleep(0.1)
 
@@ -503,6 +545,25 @@ def _clients(node: ClusterNode) -> list[dict[str, Any]] | None:
     return None if body["meta"].get("missing_nodes") else rows
 
 
+def _replicas(node: ClusterNode) -> Any:
+    """Return the answer of ``taipan-ctl cluster replicas``; ``None``: no answer."""
+    with tempfile.NamedTemporaryFile("w") as file:
+        file.write(":".join(APP))
+        file.flush()
+        command = [
+            "--url",
+            f"http://127.0.0.1:{node.api_port}",
+            "--app-file",
+            file.name,
+            "--json",
+            "cluster",
+            "replicas",
+        ]
+        ctl = Path(sys.executable).parent / "taipan-ctl"
+        done = subprocess.run([ctl, *command], capture_output=True, text=True, timeout=30)
+    return json.loads(done.stdout) if done.returncode == 0 else None
+
+
 def _connected_clients(node: ClusterNode) -> int:
     """Return the number of connected clients; -1: no answer."""
     rows = _clients(node)
@@ -515,12 +576,19 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="end after so long at the latest")
     parser.add_argument("--seed", type=int, default=int(time.time()), help="of what is done, not of when")
     parser.add_argument("--settle-every", type=int, default=3, metavar="N", help="cycles between complete checks")
-    parser.add_argument("--only", default="", choices=[name for name, _ in FAULTS], help="this fault in every cycle")
+    parser.add_argument(
+        "--only", default="", choices=[name for name, _ in (*FAULTS, LOSE_DISK)], help="this fault in every cycle"
+    )
     parser.add_argument("--takeover", default="refuse", choices=["refuse", "fresh"], help="of the nodes")
+    parser.add_argument("--replicas", type=int, default=0, choices=[0, 1, 2], help="copies of each node's data")
     parser.add_argument("--dir", type=Path, default=None, help="data and logs; kept if anything is wrong")
     options = parser.parse_args()
-    soak = ClusterSoak(options.seed, options.dir, options.only, options.takeover)
-    print(f"soak-cluster seed={options.seed} takeover={options.takeover} dir={soak.directory}", flush=True)
+    soak = ClusterSoak(options.seed, options.dir, options.only, options.takeover, options.replicas)
+    print(
+        f"soak-cluster seed={options.seed} takeover={options.takeover} replicas={options.replicas} "
+        f"dir={soak.directory}",
+        flush=True,
+    )
     began = time.monotonic()
     kept = asyncio.run(soak.run(options.cycles, options.settle_every, options.seconds))
     print(f"{'ok' if kept else 'FAILED'} {soak.account()} seconds={time.monotonic() - began:.0f} seed={options.seed}")

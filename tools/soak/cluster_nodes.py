@@ -85,12 +85,20 @@ TAKEOVER = {
 """Settings for how long a node waits for another one; with ``fresh``, briefly enough for sessions to start again."""
 
 
+FAILOVER_AFTER = 3.0
+"""Seconds after which a node is replaced, if there are copies: about half of the nodes that are killed or cut off."""
+REPLACED = b"cluster_refused_this_node"
+
+
 class ClusterNode:
     """A node that keeps its ports and data directory over restarts."""
 
-    def __init__(self, directory: Path, number: int, promises: Promises, rng: random.Random, takeover: str) -> None:
+    def __init__(
+        self, directory: Path, number: int, promises: Promises, rng: random.Random, takeover: str, replicas: int
+    ) -> None:
         self.number = number
         self.takeover = takeover
+        self.replicas = replicas
         self.name = f"n{number}@127.0.0.1"
         self.rng = rng
         self.directory = directory / f"node-{number}"
@@ -104,6 +112,7 @@ class ClusterNode:
         self.failed_starts = 0
         self.paused = False
         self._read = 0
+        self._started_at = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -125,6 +134,8 @@ name = "soak"
 {TAKEOVER[self.takeover]}
 takeover = "{self.takeover}"
 strict_subscribe = true
+replicas = {self.replicas}
+failover_after = {FAILOVER_AFTER}
 [[listeners]]
 name = "tcp"
 type = "tcp"
@@ -153,6 +164,7 @@ secret = "{APP[1]}"
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, cwd=ROOT,
         )  # fmt: skip
         self.paused = False
+        self._started_at = self.log.stat().st_size if self.log.exists() else 0
         assert process.stdout is not None and process.stderr is not None
         task = asyncio.create_task(self._write_log(process.stderr))
         self._tasks.add(task)
@@ -180,6 +192,17 @@ secret = "{APP[1]}"
             while data := await stream.read(65536):
                 log.write(data)
                 log.flush()
+
+    def is_replaced(self) -> bool:
+        """Return whether another node has taken this one over since it was started."""
+        with self.log.open("rb") as log:
+            log.seek(self._started_at)
+            return REPLACED in log.read()
+
+    def lose_disk(self) -> None:
+        """Delete everything that the node has stored."""
+        self.promises.note(f"{self.name} loses its disk")
+        shutil.rmtree(self.directory / "data")
 
     def send_signal(self, number: int) -> None:
         process = self.process
@@ -233,11 +256,13 @@ secret = "{APP[1]}"
 class Processes:
     """All processes of a run. ``close`` ends those that still run."""
 
-    def __init__(self, directory: Path, promises: Promises, rng: random.Random, takeover: str) -> None:
+    def __init__(self, directory: Path, promises: Promises, rng: random.Random, takeover: str, replicas: int) -> None:
         self.servers = [NatsServer(directory, number) for number in range(1, NODES + 1)]
         for server in self.servers:
             server.configure(self.servers)
-        self.nodes = [ClusterNode(directory, number, promises, rng, takeover) for number in range(1, NODES + 1)]
+        self.nodes = [
+            ClusterNode(directory, number, promises, rng, takeover, replicas) for number in range(1, NODES + 1)
+        ]
 
     async def start(self) -> bool:
         for server in self.servers:
