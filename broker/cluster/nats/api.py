@@ -1,7 +1,7 @@
 """Requests to JetStream, which keeps the buckets of NATS, and its answers."""
 
 import asyncio
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from typing import Final, TypeVar
 
 import msgspec
@@ -10,6 +10,7 @@ from ...config import ClusterSettings
 from ..wire import UNREADABLE
 from .connection import ConnectionLost, NatsConnection, credential_of
 from .interface import ATTEMPT, BucketEntry, NatsRefused, NoAnswer, NoResponders, Unavailable
+from .protocol import headers_of
 
 PAUSE: Final = 0.2
 """Seconds between attempts if there is no leader."""
@@ -119,10 +120,13 @@ decode_stream = _decoder(StreamInfo)
 decode_consumer = _decoder(_Consumer)
 
 
-def entry_of(key: str, data: bytes, revision: int, headers: Container[str]) -> BucketEntry:
-    """Return the entry for a message of a bucket's stream."""
-    deleted = "KV-Operation" in headers or "Nats-Marker-Reason" in headers
-    return BucketEntry(key, None, revision, data) if deleted else BucketEntry(key, data, revision)
+def entry_of(key: str, data: bytes, revision: int, head: bytes) -> BucketEntry:
+    """Return the entry for a message of a bucket's stream. ``head``: its headers."""
+    if b"KV-Operation" in head or b"Nats-Marker-Reason" in head:
+        headers = headers_of(head)
+        if "KV-Operation" in headers or "Nats-Marker-Reason" in headers:
+            return BucketEntry(key, None, revision, data)
+    return BucketEntry(key, data, revision)
 
 
 async def ask(connection: NatsConnection, call: str, argument: object) -> bytes:

@@ -50,6 +50,7 @@ from .interface import (
     WrongRevision,
     fits,
 )
+from .protocol import headers_of
 from .watch import NatsWatch
 
 logger = logging.getLogger(__name__)
@@ -425,9 +426,8 @@ class NatsBuckets:
             raise ApiFailed(reply.error)
         assert reply.message is not None
         stored = reply.message
-        lines = stored.hdrs.decode("utf-8", "replace").splitlines()
-        headers = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-        return entry_of(key, stored.data, stored.seq, headers), headers.get("Nats-Msg-Id", "")
+        headers = headers_of(stored.hdrs) if stored.hdrs else {}
+        return entry_of(key, stored.data, stored.seq, stored.hdrs), headers.get("Nats-Msg-Id", "")
 
     def watch(self, bucket: str, on_entry: Callable[[BucketEntry], None], on_current: Callable[[], None]) -> NatsWatch:
         made = NatsWatch(self, bucket, on_entry, on_current)

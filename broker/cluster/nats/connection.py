@@ -539,7 +539,7 @@ class NatsConnection:
             raise NoAnswer(f"no answer{by} to {subject}") from None
         finally:
             del self._requests[reply]
-        if message.headers is not None and message.headers.get("Status") == "503":
+        if message.has_status and (message.headers or {}).get("Status") == "503":
             raise NoResponders(f"nothing listens on {subject}")
         return message.data
 

@@ -12,20 +12,31 @@ _MAX_LINE: Final = 1_048_576
 """Maximum size of a line; an INFO lists all servers of a cluster."""
 _MAX_MESSAGE: Final = 67_108_864
 """Maximum size of a message: the largest that a server can be configured for."""
+_STATUS: Final = b"NATS/1.0 "
 _COPIED: Final = 4096
 """Size up to which a message is joined with the data around it; a longer one is passed on unchanged."""
 
 
 class Msg:
-    """A message. ``headers``: with the code in the first line as ``Status``; None: there are none."""
+    """A message. ``head``: its headers in their encoded form; empty: there are none."""
 
-    __slots__ = ("data", "headers", "reply", "subject")
+    __slots__ = ("data", "head", "reply", "subject")
 
-    def __init__(self, subject: str, reply: str, data: bytes, headers: dict[str, str] | None) -> None:
+    def __init__(self, subject: str, reply: str, data: bytes, head: bytes) -> None:
         self.subject = subject
         self.reply = reply
         self.data = data
-        self.headers = headers
+        self.head = head
+
+    @property
+    def headers(self) -> dict[str, str] | None:
+        """Return the headers, with the code in the first line as ``Status``; None: there are none."""
+        return headers_of(self.head) if self.head else None
+
+    @property
+    def has_status(self) -> bool:
+        """Whether the server reports a state with this message."""
+        return self.head.startswith(_STATUS)
 
 
 def published(subject: str, reply: str, headers: bytes, data: bytes) -> list[bytes]:
@@ -78,6 +89,15 @@ class Answers:
         """End the wait, because no more answers will come."""
         if not self.complete.done():
             self.complete.set_result(None)
+
+
+def delivered(reply: str) -> tuple[int, int, int]:
+    """Return what the reply subject of a consumer's message says: the number in the stream, the number of the consumer,
+    and how many follow."""
+    # $JS.ACK.[<domain>.<account>.]<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<time>.<pending>
+    parts = reply.split(".")
+    first = 5 if len(parts) == 9 else 7
+    return int(parts[first]), int(parts[first + 1]), int(parts[first + 3])
 
 
 def header_lines(headers: dict[str, str]) -> bytes:
@@ -227,9 +247,8 @@ class NatsProtocol:
             except UnicodeDecodeError:  # the server passes on anything that a client sends
                 self._owner.on_unreadable()
                 return end + 2
-            told = headers_of(data[body : body + headers]) if headers else None
             try:
-                handler(Msg(subject, reply, data[body + headers : end], told))
+                handler(Msg(subject, reply, data[body + headers : end], data[body : body + headers]))
             except Exception:
                 logger.exception("nats_handler_failed subject=%s", subject)
         return end + 2

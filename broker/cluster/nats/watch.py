@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from .api import NO_STREAM, PAUSE, ApiFailed, ask, decode_consumer, entry_of
 from .connection import ConnectionLost, Msg, NatsConnection
 from .interface import BucketEntry, NoAnswer, NoResponders, Unavailable
+from .protocol import delivered
 
 if TYPE_CHECKING:
     from .buckets import NatsBuckets
@@ -41,6 +42,7 @@ class NatsWatch:
         self._consumed = 0  # messages of the current consumer
         self._failure = ""  # why there is no consumer, as logged
         self._heard = 0.0
+        self._loop = asyncio.get_running_loop()
         self._prefix = len(buckets.subject(bucket, ""))
         self._task = asyncio.create_task(self._run())
 
@@ -146,10 +148,10 @@ class NatsWatch:
 
     def _on_message(self, connection: NatsConnection, message: Msg) -> bool:
         """Return whether the consumer continues."""
-        self._heard = asyncio.get_running_loop().time()
-        headers = message.headers
-        if headers is not None and "Status" in headers:
-            if headers["Status"] != "100":
+        self._heard = self._loop.time()
+        if message.has_status:
+            headers = message.headers or {}
+            if headers.get("Status") != "100":
                 return False
             if message.reply:  # flow control: report the progress
                 connection.publish(message.reply, b"")
@@ -162,16 +164,13 @@ class NatsWatch:
             else:
                 self._is_current()
             return True
-        # $JS.ACK.[<domain>.<account>.]<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<time>.<pending>
-        parts = message.reply.split(".")
-        first = 5 if len(parts) == 9 else 7
-        revision, consumed, pending = int(parts[first]), int(parts[first + 1]), int(parts[first + 3])
+        revision, consumed, pending = delivered(message.reply)
         if consumed != self._consumed + 1:
             return False
         self._consumed = consumed
         if revision > self.revision:
             self.revision = revision
-            entry = entry_of(message.subject[self._prefix :], message.data, revision, headers or {})
+            entry = entry_of(message.subject[self._prefix :], message.data, revision, message.head)
             if entry.value is None and not self.current:
                 self._buckets.forget_later(self.bucket, message.subject, revision)  # its node may no longer exist
             try:

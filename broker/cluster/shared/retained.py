@@ -24,6 +24,7 @@ from ...mqtt.message import Message
 from ...mqtt.properties import memory_size
 from ...persistence.log import records
 from ...persistence.record_mapping import retained_record
+from ...session.client_info import ClientInfo
 from ...session.limits import Limits
 from ...store.restored import restored_client, restored_message
 from ..calls import Calls
@@ -57,6 +58,8 @@ TOO_LARGE: Final = "retained_too_large"
 _BESIDE: Final = 2048
 """Bytes for a message besides topic, payload, properties and names; always enough."""
 _PER_SWEEP: Final = 1000
+_PUBLISHERS: Final = 1000
+"""The number of publishers that are remembered, so that their messages share them."""
 _SUPERSEDED: Final = 1000
 """The number of messages with a Message Expiry Interval that are remembered after others have replaced them."""
 _LATER: Final = 60.0
@@ -165,6 +168,7 @@ class ClusterRetained(SharedMap[_Change, _Known, str, tuple[str, RetainedValue]]
         self._deleted: dict[str, int] = {}
         # (when, key, revision, date): messages that will have expired by then
         self._expiring: list[tuple[float, str, int, float]] = []
+        self._publishers: dict[tuple[str, str | None, bool, str], ClientInfo] = {}
         self._alone_since: float | None = None
         self._settling = Settling(context, membership, calls, self._tasks, self._settle)
         context.broker.retaining.changes = self
@@ -250,18 +254,20 @@ class ClusterRetained(SharedMap[_Change, _Known, str, tuple[str, RetainedValue]]
         joined = self._life.joined
         # Everything that this node has read of the bucket is from before this change, including deletions.
         base = self._last if self.joined else 0 if joined is None else joined.reached
-        change = self._change(topic, base, self._clock.wall())
-        change.at = self._clock.wall()
+        moment = self._settling.moment
+        at, writable = moment[1] + self._clock.skew, self.writable
+        change = self._change(topic, base, at)
+        change.at = at
         change.restored = False
-        change.moment = self._settling.moment
-        if not self.writable:
+        change.moment = moment
+        if not writable:
             change.late = True
         change.base = max(change.base, base, self._deleted.get(name, 0))
         # In the same batch as the message itself: an acknowledged change outlives this process, and is written later.
         bucket = "" if joined is None else joined.id
         self._rows.put(topic, Unwritten(bucket, change.base, change.at, change.moment))
         # While the bucket can be written, a retained message is acknowledged when it is on this node's disk.
-        return None if self.writable and self._broker.retained.get(topic) is not None else change.decision()
+        return None if writable and self._broker.retained.get(topic) is not None else change.decision()
 
     def _change(self, topic: str, base: int, at: float) -> _Change:
         name = thing_key(topic)
@@ -468,7 +474,7 @@ class ClusterRetained(SharedMap[_Change, _Known, str, tuple[str, RetainedValue]]
     # ------------------------------------------------------- changes of others
 
     def _on_entry(self, entry: BucketEntry) -> None:
-        if self._deleted.get(entry.key, entry.revision + 1) <= entry.revision:
+        if self._deleted and self._deleted.get(entry.key, entry.revision + 1) <= entry.revision:
             del self._deleted[entry.key]
         super()._on_entry(entry)
 
@@ -506,8 +512,11 @@ class ClusterRetained(SharedMap[_Change, _Known, str, tuple[str, RetainedValue]]
             return None
         header, value = read
         topic = value.body.topic
+        known = self._known.get(entry.key)
         valid = valid_body(value.body) and valid_time(value.at)
-        if thing_key(topic) != entry.key or topic.startswith("$SYS") or not valid:
+        if (known is None or known.topic != topic) and (thing_key(topic) != entry.key or topic.startswith("$SYS")):
+            valid = False
+        if not valid:
             self._wire.refusals.add(MALFORMED, header.node, "-")
             return None
         return header.node, value
@@ -516,17 +525,25 @@ class ClusterRetained(SharedMap[_Change, _Known, str, tuple[str, RetainedValue]]
         body = value.body
         publisher = None
         if body.client_id is not None:
-            zone = self._zone
-            publisher = restored_client(
-                self._broker, lambda _: (zone, Limits()), body.client_id, body.username, body.proved
-            )
-            publisher.mountpoint = value.mountpoint
+            publisher = self._publisher(body.client_id, body.username, body.proved, value.mountpoint)
         known = self._broker.retained.get(body.topic)
         topic = body.topic if known is None else known.topic
         skew = self._clock.skew
         if skew:
             body = msgspec.structs.replace(body, timestamp=body.timestamp - skew)
         return restored_message(body, topic, publisher, self._clock.now())
+
+    def _publisher(self, client_id: str, username: str | None, proved: bool, mountpoint: str) -> ClientInfo:
+        """Return the publisher of a message from the bucket, one for many messages."""
+        known = self._publishers.get((client_id, username, proved, mountpoint))
+        if known is None:
+            if len(self._publishers) >= _PUBLISHERS:
+                self._publishers.clear()
+            zone = self._zone
+            known = restored_client(self._broker, lambda _: (zone, Limits()), client_id, username, proved)
+            known.mountpoint = mountpoint
+            self._publishers[client_id, username, proved, mountpoint] = known
+        return known
 
     # ------------------------------------------------------------------ expiry
 

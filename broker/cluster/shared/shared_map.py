@@ -28,11 +28,12 @@ from .bucket_life import RECORD, BucketLife, BucketRecord, Version
 
 AT_ONCE: Final = 64
 """The limit of changes that are written alone at the same time."""
-_BATCH: Final = 256
-"""The limit of changes that are written together."""
-_UNDER_WAY: Final = 1024
-_UNDER_WAY_BYTES: Final = 8_388_608
-"""The limits of changes that are written together and have not been answered yet."""
+_BATCH: Final = 512
+_BATCH_BYTES: Final = 4_194_304
+"""The limits of changes that are written together; the last one may exceed the bytes."""
+_BATCHES: Final = 2
+"""The limit of batches that have not been answered yet. What is changed in the meantime is in the next one, so that
+batches are the larger the more there is to write."""
 
 
 class SharedChange:
@@ -90,7 +91,7 @@ class SharedMap(ABC, Generic[ChangeT, KnownT, OwnT, ReadT]):
         self._changes: dict[str, ChangeT] = {}
         self._queue: deque[ChangeT] = deque()
         self._sending = False  # as soon as this iteration ends
-        self._under_way = self._under_way_bytes = 0
+        self._batches = 0
         self._alone: deque[ChangeT] = deque()
         self._workers = 0
         self._tasks = Tasks()
@@ -157,12 +158,12 @@ class SharedMap(ABC, Generic[ChangeT, KnownT, OwnT, ReadT]):
     def _send(self) -> None:
         """Send what waits, in one batch. A batch costs one task and one round trip, however many changes it has."""
         self._sending = False
+        if self._batches >= _BATCHES:
+            return
         changes: list[ChangeT] = []
         writes: list[BucketWrite] = []
         size = 0
-        while self._queue and len(changes) < _BATCH and self._under_way + len(changes) < _UNDER_WAY:
-            if self._under_way_bytes + size >= _UNDER_WAY_BYTES:
-                break
+        while self._queue and len(changes) < _BATCH and size < _BATCH_BYTES:
             change = self._queue.popleft()
             write = self._batched(change)
             if write is None:
@@ -172,20 +173,18 @@ class SharedMap(ABC, Generic[ChangeT, KnownT, OwnT, ReadT]):
                 writes.append(write)
                 size += len(write.value)
         if changes:
-            self._tasks.run(self._write_batch(changes, writes, size))
-            if self._queue and len(changes) == _BATCH:
-                self._send_soon()
+            self._tasks.run(self._write_batch(changes, writes))
+        if self._queue:
+            self._send_soon()
 
-    async def _write_batch(self, changes: list[ChangeT], writes: list[BucketWrite], size: int) -> None:
-        self._under_way += len(changes)
-        self._under_way_bytes += size
+    async def _write_batch(self, changes: list[ChangeT], writes: list[BucketWrite]) -> None:
+        self._batches += 1
         try:
             revisions = await self._nats.write_many(self._bucket, writes)
         except Unavailable:
             revisions = [None] * len(changes)
         finally:
-            self._under_way -= len(changes)
-            self._under_way_bytes -= size
+            self._batches -= 1
         for change, write, revision in zip(changes, writes, revisions, strict=True):
             if revision is None:
                 change.late = True
