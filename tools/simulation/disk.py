@@ -43,7 +43,7 @@ class SimulatedLog:
         self._life = owner
         self._on_durable = on_durable
         self.on_append: Callable[[], None] = lambda: None
-        self.durable_batch = disk.last
+        self.durable_batch = self.written_batch = disk.last
         self.batch = disk.last + 1
         self.trouble: str | None = None
         self.idle = True
@@ -72,7 +72,7 @@ class SimulatedLog:
         if self._life.over:
             return  # ``crash`` has said what came of it, and another life may have written this batch
         self._store(seq)
-        self.durable_batch = seq
+        self.durable_batch = self.written_batch = seq
         self.idle = True
         self._writing = []
         self._on_durable(seq)
