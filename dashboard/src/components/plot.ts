@@ -54,7 +54,7 @@ export function draw(element: HTMLElement, data: uPlot.AlignedData, options: Plo
         y: { range: (_, low, high) => [Math.min(0, low ?? 0), (high ?? 0) <= 0 ? 1 : high * 1.1] },
       },
       axes: [
-        { ...axis, size: 28, space: 70, values: [[86400, texts.units.date, null, null, null, null, null, null, 1], [3600, "{HH}:{mm}", `\n${texts.units.date}`, null, null, null, null, null, 1], [60, "{HH}:{mm}", null, null, null, null, null, null, 1], [1, "{HH}:{mm}:{ss}", null, null, null, null, null, null, 1]] },
+        { ...axis, size: (_, values) => (values?.some((value) => value?.includes("\n")) ? 42 : 28), space: 70, values: [[86400, texts.units.date, null, null, null, null, null, null, 1], [3600, "{HH}:{mm}", `\n${texts.units.date}`, null, null, null, null, null, 1], [60, "{HH}:{mm}", null, null, null, null, null, null, 1], [1, "{HH}:{mm}:{ss}", null, null, null, null, null, null, 1]] },
         { ...axis, size: 62, ...(options.binary ? { incrs: POWERS } : {}), values: (_, ticks) => ticks.map((tick) => options.format(tick)) },
       ],
       series: [
