@@ -378,13 +378,10 @@ async def test_a_copy_is_deleted_by_hand(tmp_path: Path) -> None:
 
 async def test_a_slow_follower_pauses_publishers(tmp_path: Path) -> None:
     """What it has not confirmed is bounded, as what waits for the node's own disk."""
-    limits = {"memory": 268_435_456}
-    async with replicated(
-        tmp_path, cluster={"replica_timeout": 600.0, "stopped_after": 900.0}, limits=limits
-    ) as cluster:
+    async with replicated(tmp_path, cluster={"replica_timeout": 600.0, "stopped_after": 900.0}) as cluster:
         await until_in_sync(cluster[0], cluster[1])
         await away(cluster[0], "s", 5, "#")
-        most = shipping(cluster[0])._log.max_pending
+        most = shipping(cluster[0])._log.max_pending = shipping(cluster[0])._tail._most_bytes = 4_194_304
         budget = cluster[0].server.broker.budget
         (log,) = _logs_of_copies(cluster[1])
         publishers = [await cluster[0].client(f"p{number}", 5) for number in range(8)]
