@@ -527,6 +527,24 @@ async def test_nats_is_gone_and_the_node_goes_on_alone(tmp_path: Path) -> None:
         await assert_same_logs(cluster, 0, 1)
 
 
+async def test_a_node_starts_without_a_quorum(tmp_path: Path) -> None:
+    """It listens, and acknowledges nothing until it knows that it was not replaced."""
+    async with replicated(tmp_path) as cluster:
+        await until_in_sync(cluster[0], cluster[1])
+        cluster.expected = ("replicas_trouble",)
+        await away(cluster[0], "s", 5, "t")
+        await cluster.stop(0)
+        cluster.partition({0, 1}, set(), quorum=1)
+        await cluster.start(0)
+        await until(lambda: shipping(cluster[0]).core.trouble(asyncio.get_running_loop().time()))
+        publisher = await cluster[0].client("p", 5)
+        assert await publisher.publish("t", b"refused", qos=1, expect=QUOTA_EXCEEDED) == QUOTA_EXCEEDED
+        cluster.heal()
+        await until_in_sync(cluster[0])
+        await flood(publisher, 10)
+        await assert_same_logs(cluster, 0, 1)
+
+
 async def test_a_nats_server_is_killed(tmp_path: Path) -> None:
     """A real one, under traffic, with the nodes' connections: what was under way is sent again, and the logs stay the
     same."""
