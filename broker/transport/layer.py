@@ -1,6 +1,10 @@
 """Layer: an object between a socket's transport and the Connection that the Connection uses like a transport."""
 
 import asyncio
+from typing import Final
+
+_NO_INFO: Final[dict[str, object]] = {}
+"""The ``extra`` of all layers, which answer ``get_extra_info`` themselves: asyncio would create a dict for each."""
 
 
 class Layer(asyncio.Transport):
@@ -9,6 +13,9 @@ class Layer(asyncio.Transport):
     __slots__ = ("below",)
 
     below: asyncio.Transport
+
+    def __init__(self) -> None:
+        super().__init__(_NO_INFO)
 
     @property
     def held_bytes(self) -> int:
