@@ -13,10 +13,15 @@ from typing import Any, ClassVar
 
 import pytest
 
+from taipan.broker.server import Server
 from taipan.ruleengine.actions.action import ActionType
+from taipan.ruleengine.delivery.buffer_store import TABLE
+from taipan.ruleengine.delivery.buffered_row import BufferedRow
 from taipan.ruleengine.resources.resource import ResourceType
 from tests.support.certificates import Certificates
 from tests.support.fake_engine import FakeEngine, FakeReport, published
+from tests.support.node import make_settings, start_node
+from tests.support.small_disk import fill, small_disk
 from tests.support.waiting import until
 from tests.systems.servers.process import ServerProcess
 from tests.systems.servers.tls_gate import TlsGate
@@ -198,6 +203,44 @@ async def test_rows_wait_while_a_certificate_has_expired(
     finally:
         await system.uncertify()
     assert {0, 1} <= {n for _, n in await system.written()}
+
+
+@pytest.mark.asyncio
+async def test_nothing_is_lost_while_the_disk_of_the_node_is_full(system: System, tmp_path: Path) -> None:
+    """Rows that the buffer has accepted are written, and do not come back after a restart, once there is room again."""
+    settings: dict[str, Any] = {"durability": {"level": "disk"}, "node": {"data_dir": str(tmp_path / "data")}}
+    with small_disk(tmp_path / "data") as disk:
+        node = await start_node(**settings)
+        node.ignore(lambda record: "store" in record.getMessage())
+        engine = FakeEngine(server=node.server)
+        try:
+            made = system.run(engine)
+            report = FakeReport()
+            act = engine.action(system.action, report=report, **system.params())
+            act.run({"c": "c0", "n": 0}, published())
+            await until(lambda: report.count == 1)
+            fill(disk)
+            rows = 1
+            while not node.server.tables.in_trouble:
+                act.run({"c": "c0", "n": rows}, published(payload=b"x" * 1000))
+                rows += 1
+                await asyncio.sleep(0.001)
+            (disk / "ballast").unlink()
+            await until(lambda: report.count == rows)
+            assert report.failures == []
+            await until(lambda: not node.server.tables.in_trouble)
+            assert await node.server.tables.stored()
+            assert made.status.buffer.dead_letters == 0
+        finally:
+            await engine.close()
+            await node.stop()
+        again = Server(make_settings(**settings))
+        await again.start()
+        try:
+            assert len(again.tables.open(TABLE, BufferedRow)) == 0
+        finally:
+            await again.stop()
+    assert {n for _, n in await system.written()} == set(range(rows))
 
 
 def is_without(test: pytest.Function) -> bool:
