@@ -273,6 +273,23 @@ async def test_a_rule_is_made_tested_hit_changed_and_deleted(
     await gardener.close()
 
 
+async def test_resources_have_names(open_page: OpenPage, shared_node: DashboardNode) -> None:
+    config = {"url": "http://127.0.0.1:1/x"}
+    for name, description in (("resource:6157550f", "Our ERP"), ("resource:plain", ""), ("resource:odd", HOSTILE)):
+        body = {"id": name, "type": "web_hook", "config": config, "description": description}
+        assert (await shared_node.api.post("/resources", body)).code == 0
+    page = await open_page("/rules/resources")
+    row = page.get_by_role("row").filter(has_text="resource:6157550f")
+    await expect(row.get_by_role("link", name="Our ERP")).to_be_visible()
+    await expect(page.get_by_role("link", name="resource:plain")).to_be_visible()
+    await expect(page.get_by_role("row").filter(has_text="resource:odd")).to_contain_text("<img src=x")
+    await accessible(page)
+    await row.get_by_role("link", name="Our ERP").click()
+    await expect(page.get_by_role("heading", level=1)).to_contain_text("resource:6157550f")
+    for name in ("resource:6157550f", "resource:plain", "resource:odd"):
+        assert (await shared_node.api.delete(f"/resources/{name}")).code == 0
+
+
 async def fill_required(field: Locator, example: Any) -> None:
     """Enter the example of a parameter that has no default: a text, or a map."""
     if isinstance(example, str):

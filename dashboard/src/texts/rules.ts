@@ -166,7 +166,7 @@ export const texts = inLanguage("rules", {
     search: "ID or description contains…",
     type: "Type",
     types: "all",
-    columns: { id: "Resource", type: "Type", status: "State", waiting: "Pending", letters: "Dead letters", fault: "Error", description: "Description" },
+    columns: { id: "Resource", type: "Type", status: "State", waiting: "Pending", letters: "Dead letters", fault: "Error" },
     up: "connected",
     down: "disconnected",
     none: "No resources yet.",

@@ -213,12 +213,19 @@ export function ResourceList() {
             key: "id",
             title: columns.id,
             fixed: true,
-            sort: (one) => one.id,
+            sort: (one) => one.description || one.id,
             copy: (one) => one.id,
             render: (one) => (
-              <a href={link(["rules", "resources", one.id])}>
-                <Name text={one.id} />
-              </a>
+              <>
+                <a href={link(["rules", "resources", one.id])}>
+                  <Name text={one.description || one.id} max={80} />
+                </a>
+                {one.description && (
+                  <div class="faint small">
+                    <Name text={one.id} />
+                  </div>
+                )}
+              </>
             ),
           },
           { key: "type", room: "medium", title: columns.type, sort: (one) => one.type, render: (one) => titleOf(one.type) },
@@ -231,7 +238,6 @@ export function ResourceList() {
           { key: "waiting", title: columns.waiting, right: true, sort: (one) => buffered(one)?.waiting, render: (one) => number(buffered(one)?.waiting) },
           { key: "letters", room: "medium", title: columns.letters, right: true, sort: (one) => buffered(one)?.dead_letters, render: (one) => number(buffered(one)?.dead_letters) },
           { key: "fault", room: "medium", title: columns.fault, render: (one) => <Name text={reasonOf(one)} /> },
-          { key: "description", room: "wide", title: columns.description, render: (one) => <Name text={one.description || null} /> },
         ]}
         empty={
           <Empty title={texts.resources.none}>

@@ -166,7 +166,7 @@ export const texts: typeof English = {
     search: "ID 或描述包含…",
     type: "类型",
     types: "全部",
-    columns: { id: "资源", type: "类型", status: "状态", waiting: "待处理", letters: "死信", fault: "错误", description: "描述" },
+    columns: { id: "资源", type: "类型", status: "状态", waiting: "待处理", letters: "死信", fault: "错误" },
     up: "已连接",
     down: "未连接",
     none: "暂无资源。",
