@@ -4,15 +4,12 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from .api import NO_STREAM, PAUSE, ApiFailed, ask, decode_consumer, entry_of
 from .connection import ConnectionLost, Msg, NatsConnection
 from .interface import BucketEntry, NoAnswer, NoResponders, Unavailable
 from .protocol import delivered
-
-if TYPE_CHECKING:
-    from .buckets import NatsBuckets
 
 logger = logging.getLogger(__name__)
 
@@ -21,12 +18,26 @@ _HEARTBEAT: Final = 1.0
 _AFTER_A_FAILURE: Final = 1.0
 
 
+class WatchedBuckets(Protocol):
+    """The buckets, as a watch uses them; see ``NatsBuckets``."""
+
+    def stream(self, bucket: str) -> str: ...
+    def subject(self, bucket: str, key: str) -> str: ...
+    async def ready(self) -> NatsConnection: ...
+    def missing(self, connection: NatsConnection) -> None: ...
+    def no_quorum(self, connection: NatsConnection, error: Exception) -> None: ...
+    def may_have_forgotten(self, seconds: float) -> bool: ...
+    def begin_anew(self, bucket: str) -> None: ...
+    def forget_later(self, bucket: str, subject: str, revision: int) -> None: ...
+    def remove(self, watch: "NatsWatch") -> None: ...
+
+
 class NatsWatch:
     """A running watch: a consumer of the bucket's stream on successive connections."""
 
     def __init__(
         self,
-        buckets: "NatsBuckets",
+        buckets: WatchedBuckets,
         bucket: str,
         on_entry: Callable[[BucketEntry], None],
         on_current: Callable[[], None],
