@@ -148,6 +148,7 @@ async def test_compare_and_set(connect: Connect) -> None:
 async def test_writes_that_are_sent_together_are_compared_each(connect: Connect) -> None:
     a, b = await connect("a"), await connect("b")
     told = Told(b)
+    await until(lambda: bool(told.current))  # a watch that starts later is not told what has been replaced
     at = await a.write("rows", "there", b"1", 0, "n1")
     deleted = await a.write("rows", "deleted", None, await a.write("rows", "deleted", b"1", 0, "n2"), "n3")
     many = [BucketWrite(f"k{number}", b"%d" % number, NEVER_THERE) for number in range(500)]
