@@ -376,6 +376,22 @@ async def test_a_copy_is_deleted_by_hand(tmp_path: Path) -> None:
         await assert_same_logs(cluster, 0, 1)
 
 
+async def test_a_takeover_that_another_write_has_overtaken(tmp_path: Path) -> None:
+    """The follower had closed its copy, and the origin did not notice: neither of them may wait for the other."""
+    async with replicated(tmp_path) as cluster:
+        origin, follower = cluster[0], cluster[1]
+        await until_in_sync(origin, follower)
+        assert await copies(follower).release(origin.server.settings.node.name)
+        await away(origin, "s", 5, "t")
+        publisher = await origin.client("p")
+        await publisher.publish("t", b"without it", qos=1)
+        assert shipping(origin).core.copies == 0
+        copies(follower).accept_again(origin.server.settings.node.name)
+        await until_in_sync(origin)
+        await publisher.publish("t", b"with it", qos=1)
+        await assert_same_logs(cluster, 0, 1)
+
+
 async def test_a_slow_follower_pauses_publishers(tmp_path: Path) -> None:
     """What it has not confirmed is bounded, as what waits for the node's own disk."""
     async with replicated(tmp_path, cluster={"replica_timeout": 600.0, "stopped_after": 900.0}) as cluster:

@@ -172,6 +172,9 @@ class Copies:
             elif isinstance(frame, Ask):
                 if copy.receiving:
                     self._tell(copy, missing=copy.received < frame.sent)
+                else:
+                    # An origin asks only about what it has sent: this copy was closed in the meantime.
+                    self._answer(header.node, CopyRefused(frame.run, "the copy was closed", True))
             elif isinstance(frame, Resume):
                 self._tasks.run(self._resume(copy, frame))
             elif isinstance(frame, DropBatches):
