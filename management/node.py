@@ -39,6 +39,10 @@ logger = logging.getLogger("taipan.management.node")  # also set when run by pyt
 # New objects between two collections: a burst of packets creates many short-lived ones.
 _GC_THRESHOLD: Final = 50_000
 
+START_AGAIN: Final = 75
+"""Status of a node that has to start again at once. The process does so itself, unless the configuration came from
+standard input."""
+
 _NO_UVLOOP: Final = "uvloop is faster: pip install uvloop"
 
 
@@ -146,9 +150,22 @@ def _run(arguments: argparse.Namespace) -> int:
     factory = _loop_factory()
     try:
         with asyncio.Runner(loop_factory=factory) as runner:
-            return runner.run(_serve(loaded, arguments.config, partial(read_settings, again=True), place))
+            status = runner.run(_serve(loaded, arguments.config, partial(read_settings, again=True), place))
     except KeyboardInterrupt:  # a second Ctrl-C
         return 130
+    if status == START_AGAIN and arguments.config != "-":
+        _start_again()
+    return status
+
+
+def _start_again() -> None:
+    """Replace this process by one with the same command, and the same number for whoever watches it."""
+    detail = "another node runs in place of this one, which starts with an empty store"
+    logger.warning("starting_again detail=%s", detail)
+    for handler in logging.getLogger().handlers:
+        handler.flush()
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
 def _supervise(settings: Settings, config: str | None) -> int:
@@ -170,13 +187,18 @@ async def _serve(loaded: Loaded, config: str | None, reread: Callable[[], Loaded
 
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
-    ready = reload_asked = False
+    ready = reload_asked = replaced = False
 
     def on_stop(number: signal.Signals) -> None:
         logger.info("stopping signal=%s", number.name)
         # A further signal ends the process immediately.
         loop.remove_signal_handler(signal.SIGTERM)
         loop.remove_signal_handler(signal.SIGINT)
+        stop.set()
+
+    def on_replaced() -> None:
+        nonlocal replaced
+        replaced = True
         stop.set()
 
     def on_reload() -> None:
@@ -200,6 +222,7 @@ async def _serve(loaded: Loaded, config: str | None, reread: Callable[[], Loaded
         if place is None:
             forget_nats(settings.broker.node.data_dir)
         node = Assembly(loaded)
+        node.server.cluster.on_replaced.append(on_replaced)
         node.engine.prepare()
         started = await _start(node, stop)
     except Exception as error:
@@ -211,7 +234,7 @@ async def _serve(loaded: Loaded, config: str | None, reread: Callable[[], Loaded
     if not started:
         data_dir.close()
         logger.info("stopped")
-        return 0
+        return START_AGAIN if replaced else 0
     _tune_collector()
     ready = True
     server, management = node.server, node.management
@@ -229,13 +252,14 @@ async def _serve(loaded: Loaded, config: str | None, reread: Callable[[], Loaded
     if reload_asked:
         on_reload()
     await stop.wait()
-    notify("STOPPING=1")
+    if not replaced:  # the process goes on
+        notify("STOPPING=1")
     await node.stop()
     for task in tasks:
         task.cancel()
     data_dir.close()
     logger.info("stopped")
-    return 0
+    return START_AGAIN if replaced else 0
 
 
 async def _retire(membership: "Membership", stop: asyncio.Event) -> None:

@@ -69,6 +69,7 @@ class NatsCluster:
         self.context = context
         self.nats = context.nats
         self.strict_subscribe = context.settings.strict_subscribe
+        self.on_replaced: list[Callable[[], None]] = []
         self._begun = False
         self._connected = False
         self._directory = directory
@@ -119,8 +120,10 @@ class NatsCluster:
         where = (
             f"{record.hosted_by} runs {node} from its copy" if record.hosted_by else f"{node} has other data elsewhere"
         )
-        self.membership.lose(f"{where}: restart this node, which begins with an empty store", "cluster.replicas")
+        self.membership.lose(f"{where}: this node serves nobody until it starts again, empty", "cluster.replicas")
         self.isolation.replaced()
+        for call in self.on_replaced:
+            call()
 
     async def start(self) -> None:
         """Become a member. If NATS is unreachable or has no quorum, the node soon serves its own clients, and joins

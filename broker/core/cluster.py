@@ -78,10 +78,12 @@ reported to the caller."""
 
 class Cluster(Protocol):
     """``clustered``: whether other nodes may exist. ``strict_subscribe``: SUBACK waits until they know the
-    subscription."""
+    subscription. ``on_replaced`` is called once, if another node runs in place of this one: it serves nobody until its
+    next start."""
 
     clustered: bool
     strict_subscribe: bool
+    on_replaced: list[Callable[[], None]]
 
     @property
     def refused(self) -> str:
@@ -200,6 +202,7 @@ class SingleNode:
 
     def __init__(self, name: str, version: str, since: float) -> None:
         self._member = Member(name, "", 0, RUNNING, since, version)
+        self.on_replaced: list[Callable[[], None]] = []
 
     def members(self) -> list[Member]:
         return [self._member]

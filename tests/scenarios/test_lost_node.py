@@ -116,6 +116,36 @@ async def test_a_node_is_killed_and_its_data_deleted(tmp_path: Path) -> None:
         await peer.close()
 
 
+async def test_a_node_that_was_paused_for_too_long_starts_again(tmp_path: Path) -> None:
+    """Another node runs in its place by then: it begins with an empty store, in the same process."""
+    async with ClusterProcesses(3, tmp_path, QUICK) as cluster:
+        paused = cluster[1]
+        await until_copied(tmp_path / "n1", 3)
+        first = await connected(Peer(paused.tcp, 5), "s", False)
+        await first.subscribe("t", qos=1)
+        paused.process.send_signal(signal.SIGSTOP)
+        while not (await ctl(tmp_path / "n1", "cluster", "replicas"))["hosted"]:
+            await asyncio.sleep(0.1)
+        paused.process.send_signal(signal.SIGCONT)
+        peer = Peer(cluster[2].tcp, 5)
+        while True:
+            try:
+                await connected(peer, "s", True)
+                break
+            except AssertionError:  # refused: the node of the session does not run yet
+                await peer.close()
+        await until(lambda: paused.log.count(b"taipan ready") == 1)  # the first one was read by start
+        assert b"starting_again" in paused.log
+        assert await until_copied(tmp_path / "n1", 3)
+        assert list((tmp_path / "n2").glob("replaced-*"))
+        publisher = Peer(paused.tcp, 4)
+        await publisher.connect("p")
+        await publisher.publish("t", b"from the node that was replaced", qos=1)
+        await peer.expect_publish("t", b"from the node that was replaced")
+        for each in (publisher, peer, first):
+            await each.close()
+
+
 async def test_rules_of_a_lost_node_deliver_what_they_had_accepted(tmp_path: Path) -> None:
     """Rows that waited for a web server that was away, and the rules for a delayed message that the node published."""
     async with ClusterProcesses(3, tmp_path, QUICK) as cluster:

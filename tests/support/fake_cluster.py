@@ -69,6 +69,7 @@ class FakeCluster:
         self._hub = hub
         self._name = name
         self.left = False
+        self.on_replaced: list[Callable[[], None]] = []
         self.evacuating = False
         self.owed_to_others = 0
         self.kept_for_others = 0

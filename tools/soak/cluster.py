@@ -115,7 +115,6 @@ class ClusterSoak:
         # Of those that move.
         self.filters: dict[Receiver, list[tuple[str, int]]] = {}
         self.begun_anew = 0
-        self.replaced = 0  # nodes that had to be restarted
         promises = self.promises
         self.stable = [Receiver(promises, 0, f"stable-{v}-{n}", v, True) for n, v in enumerate((4, 5, 5))]
         self.moving = [Receiver(promises, 0, f"moving-{v}-{n}", v, True) for n, v in enumerate((3, 4, 5, 5))]
@@ -175,13 +174,14 @@ class ClusterSoak:
 
     def account(self) -> str:
         promises = self.promises
+        replaced = sum(node.replaced for node in self.nodes)
         faults = " ".join(f"{name.replace(' ', '-')}={count}" for name, count in sorted(self.faults.items()))
         return (
             f"cycles={self.cycles} published={promises.published} promised={promises.promised} "
             f"delivered={promises.delivered} lost={promises.lost} qos2_duplicates={promises.duplicates} "
             f"order_violations={promises.disorder} other={promises.other} refused={promises.refusals} "
             f"qos1_repeated={promises.repeated} begun_anew={self.begun_anew} "
-            f"commands_cleared={self.commands.count} replaced={self.replaced} faults: {faults}"
+            f"commands_cleared={self.commands.count} replaced={replaced} faults: {faults}"
         )
 
     async def _begin(self) -> None:
@@ -236,7 +236,6 @@ class ClusterSoak:
         # Long enough for sessions to start again, if they may.
         await asyncio.sleep(spread(rng, 0.1, 8.0 if self.fresh else 3.0))
         await mend()
-        await self._restart_replaced()
         await asyncio.sleep(rng.uniform(0.1, 0.4))
         for task in tasks:
             task.cancel()
@@ -300,22 +299,11 @@ class ClusterSoak:
         await self._patiently("all copies are complete", self._copies_complete, COMPLETE)
 
     async def _copies_complete(self) -> bool:
-        await self._restart_replaced()
         found = await asyncio.to_thread(_replicas, self.nodes[0])
         if found is None or found["hosted"]:
             return False
         complete = [each["node"] for each in found["copies"] if each["state"] == "in_sync"]
         return all(complete.count(node.name) >= self.replicas for node in self.nodes)
-
-    async def _restart_replaced(self) -> None:
-        """Restart the nodes that noticed too late that another one had taken them over, as an operator does."""
-        for node in self.nodes:
-            if node.running and node.is_replaced():
-                self.promises.note(f"{node.name} was replaced while it ran")
-                self.replaced += 1
-                await node.kill(signal.SIGTERM)
-                self.promises.retained_closed(node.port)
-                await node.start()
 
     # --- actors
 

@@ -87,7 +87,7 @@ TAKEOVER = {
 
 FAILOVER_AFTER = 3.0
 """Seconds after which a node is replaced, if there are copies: about half of the nodes that are killed or cut off."""
-REPLACED = b"cluster_refused_this_node"
+REPLACED = b" starting_again "
 
 
 class ClusterNode:
@@ -112,7 +112,6 @@ class ClusterNode:
         self.failed_starts = 0
         self.paused = False
         self._read = 0
-        self._started_at = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -164,7 +163,6 @@ secret = "{APP[1]}"
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, cwd=ROOT,
         )  # fmt: skip
         self.paused = False
-        self._started_at = self.log.stat().st_size if self.log.exists() else 0
         assert process.stdout is not None and process.stderr is not None
         task = asyncio.create_task(self._write_log(process.stderr))
         self._tasks.add(task)
@@ -193,11 +191,10 @@ secret = "{APP[1]}"
                 log.write(data)
                 log.flush()
 
-    def is_replaced(self) -> bool:
-        """Return whether another node has taken this one over since it was started."""
-        with self.log.open("rb") as log:
-            log.seek(self._started_at)
-            return REPLACED in log.read()
+    @property
+    def replaced(self) -> int:
+        """How often the node has started again because another one ran in its place."""
+        return self.log.read_bytes().count(REPLACED) if self.log.exists() else 0
 
     def lose_disk(self) -> None:
         """Delete everything that the node has stored."""
