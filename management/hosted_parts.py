@@ -28,11 +28,11 @@ class HostedParts:
 
     @property
     def owed(self) -> int:
-        return len(self._engine.buffers)
+        return self._engine.buffers.total
 
     @property
     def kept(self) -> int:
-        return len(self._engine.buffers.dead_letters)
+        return self._engine.buffers.dead_letters.total
 
     def start(self) -> None:
         self._engine.start()

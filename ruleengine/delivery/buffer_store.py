@@ -33,7 +33,9 @@ class BufferStore:
         self._last = 0
         self.reports: dict[str, Report] = {}
 
-    def __len__(self) -> int:
+    @property
+    def total(self) -> int:
+        """The number of rows of all resources."""
         return sum(len(entries) for entries in self._all().values())
 
     def put(self, resource_id: str, buffered: BufferedRow, durable: bool = True) -> int:

@@ -58,7 +58,9 @@ class DeadLetters:
         """Return the dead letters of one resource, oldest first."""
         return dict(self._all().get(resource_id, {}))
 
-    def __len__(self) -> int:
+    @property
+    def total(self) -> int:
+        """The number of dead letters of all resources."""
         return sum(len(letters) for letters in self._all().values())
 
     def count(self, resource_id: str) -> int:

@@ -55,7 +55,8 @@ async def test_every_metric_and_stat() -> None:
         metrics = (await node.api.get("/metrics")).data[0]["metrics"]
         for metric in (*SPECIFICATION, *LATER):
             assert found[name_of(metric)] == {(): metrics[metric]}, metric
-        for stat in set(SHOWN) - {"alarms"}:
+        assert found["taipan_nodes_hosted"] == {(): 0}
+        for stat in set(SHOWN) - {"alarms", "nodes.hosted"}:
             for kind in ("count", "max"):
                 assert () in found[f"emqx_{stat.replace('.', '_')}_{kind}"]
         assert found["emqx_subscriptions_count"] == {(): 1}

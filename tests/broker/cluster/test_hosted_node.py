@@ -58,11 +58,16 @@ def number_of(cluster: ClusterNodes, name: str) -> int:
 
 
 async def until_copied(cluster: ClusterNodes) -> None:
-    """Until each node has all its copies."""
+    """Until each node has all its copies, on the nodes that it chooses when all of them run."""
     for number in cluster.nodes:
         shipping = part(cluster, number).shipping
         assert shipping is not None
-        while shipping.core.copies != shipping._settings.replicas:
+        core, members = shipping.core, part(cluster, number).membership
+        while (
+            len(members.running()) < len(cluster.nodes) - 1
+            or core.copies != shipping._settings.replicas
+            or core.members != set(shipping._chosen)
+        ):
             await asyncio.sleep(0.01)
 
 
