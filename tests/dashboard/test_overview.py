@@ -215,7 +215,10 @@ async def test_what_hurts_users_comes_before_an_alarm_of_a_resource(
     await expect(lines.filter(has_text="resource:erp")).to_be_visible()
     await own_node.client("bad", expect=0x8A)
     await expect(lines.first).to_contain_text("banned")
-    await expect(lines.nth(1)).to_contain_text("resource:erp")
+    shown = await lines.all_inner_texts()
+    (erp,) = [number for number, text in enumerate(shown) if "resource:erp" in text]
+    # A machine that is busy with other tests may be said to be slow, in between.
+    assert erp > 0
 
 
 @pytest.mark.parametrize("role", ["administrator", "viewer"])

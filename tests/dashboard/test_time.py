@@ -13,7 +13,7 @@ from playwright.async_api import Locator, Page, expect
 from taipan.management.history.history import KEPT, STEPS
 from taipan.management.history.point import FIGURES, Point
 from taipan.management.history.ring_file import RingFile
-from tests.support.browser import DashboardNode, accessible, until
+from tests.support.browser import Dashboard, DashboardNode, accessible, until
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
@@ -171,12 +171,15 @@ MARKS = """() => {
 }"""
 
 
-async def test_a_moment_leads_to_what_happened_then(open_page: OpenPage, shared_node: DashboardNode) -> None:
-    page = await open_page("/overview")
+async def test_a_moment_leads_to_what_happened_then(
+    open_dashboard: Callable[[DashboardNode], Dashboard], own_node: DashboardNode
+) -> None:
+    dashboard = open_dashboard(own_node)
+    page = await dashboard.open("/overview")
     await drawn(page)
     assert await page.evaluate(MARKS) == 0
-    assert (await shared_node.api.post("/banned", {"who": "bad", "as": "clientid"})).code == 0
-    await shared_node.client("bad", expect=0x8A)
+    assert (await own_node.api.post("/banned", {"who": "bad", "as": "clientid"})).code == 0
+    await own_node.client("bad", expect=0x8A)
     happened = page.locator(".happened li")
     await page.reload()
     await drawn(page)
@@ -202,7 +205,7 @@ async def test_a_moment_leads_to_what_happened_then(open_page: OpenPage, shared_
     await expect(page.get_by_role("table", name="Audit").locator("tbody tr")).to_have_count(1)
     await expect(page.get_by_role("table", name="Audit")).to_contain_text("/banned")
     # Long before, nothing happened.
-    await page.goto(f"{shared_node.url}/#/overview?moment=1767323045000")
+    await page.goto(f"{own_node.url}/#/overview?moment=1767323045000")
     await expect(page.get_by_text("No changes, alarms or refused clients")).to_be_visible()
     await page.get_by_role("button", name="Close", exact=True).click()
     await expect(happened.filter(has_text="POST /banned")).to_be_visible()
@@ -210,7 +213,7 @@ async def test_a_moment_leads_to_what_happened_then(open_page: OpenPage, shared_
     await over.click(position={"x": 20, "y": 20})
     await expect(page).to_have_url(re.compile(r"moment=\d{13}$"))
     # The audit is for administrators.
-    viewer = await open_page("/overview", role="viewer")
+    viewer = await dashboard.open("/overview", role="viewer")
     rows = viewer.locator(".happened li")
     await expect(rows.filter(has_text="Refused")).to_contain_text("bad")
     await expect(rows.filter(has_text="POST /banned")).to_have_count(0)

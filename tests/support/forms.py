@@ -49,7 +49,8 @@ async def _pairs(field: Locator, values: dict[str, str]) -> None:
 
 
 async def submit(scope: Page | Locator) -> None:
-    await scope.locator("form button[type=submit]").click()
+    # Not the form that saves the filters of a list.
+    await scope.locator("form button[type=submit]:not(.views *)").click()
 
 
 async def send(scope: Page | Locator, **values: Any) -> None:
