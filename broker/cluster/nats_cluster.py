@@ -120,7 +120,9 @@ class NatsCluster:
         where = (
             f"{record.hosted_by} runs {node} from its copy" if record.hosted_by else f"{node} has other data elsewhere"
         )
-        self.membership.lose(f"{where}: this node serves nobody until it starts again, empty", "cluster.replicas")
+        self.membership.lose(
+            f"{where}: this node accepts no clients until it starts again, with an empty store", "cluster.replicas"
+        )
         self.isolation.replaced()
         for call in self.on_replaced:
             call()

@@ -78,8 +78,8 @@ reported to the caller."""
 
 class Cluster(Protocol):
     """``clustered``: whether other nodes may exist. ``strict_subscribe``: SUBACK waits until they know the
-    subscription. ``on_replaced`` is called once, if another node runs in place of this one: it serves nobody until its
-    next start."""
+    subscription. ``on_replaced`` is called once, if another node runs in place of this one: it accepts no clients until
+    its next start."""
 
     clustered: bool
     strict_subscribe: bool

@@ -52,11 +52,6 @@ class SimulatedLog:
         self._writing: list[bytes] = []
 
     @property
-    def written_batch(self) -> int:
-        """The batch that is on this node's disk; no other node has a copy."""
-        return self.durable_batch
-
-    @property
     def pending(self) -> int:
         return len(self._writing)
 
