@@ -3,7 +3,8 @@
 The time of a point determines its slot, which also contains a checksum. Writes are not flushed: if the process is
 killed, nothing is lost; if the machine loses power, some seconds are. Reading never raises: a file of another kind is
 started again from empty, and a slot that cannot be read counts as empty. The points of a file with other numbers of
-slots, as an earlier version wrote it, are copied."""
+slots, as an earlier version wrote it, are copied to a new file, which then replaces it: if the process is killed during
+the copy, the next start copies again."""
 
 import contextlib
 import errno
@@ -19,6 +20,8 @@ from zlib import crc32
 
 import msgspec
 
+from taipan.broker.persistence.log.files import replace_file
+
 from .point import COLUMNS, FIGURES, Point
 
 logger = logging.getLogger(__name__)
@@ -33,6 +36,8 @@ MAX_SLOTS: Final = 65_536
 _PREFIX: Final = struct.Struct("<IH")
 """Checksum of the rest, and length of the point."""
 MAX_POINT: Final = SLOT - _PREFIX.size
+
+_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 SlotOf = Callable[[int, int], int]
 """Return the slot of a point by its part and its time."""
@@ -53,8 +58,7 @@ class RingFile:
 
     def open(self, slot_of: SlotOf) -> list[list[Point]]:
         """Return the points of each part. Raises OSError if the file cannot be created."""
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-        self._file = os.open(self.path, flags, 0o600)
+        self._file = os.open(self.path, _FLAGS, 0o600)
         try:
             found = os.fstat(self._file)
             if not stat.S_ISREG(found.st_mode):
@@ -102,12 +106,22 @@ class RingFile:
                 raise
 
     def _copy(self, points: list[list[Point]], slot_of: SlotOf) -> list[list[Point]]:
-        """Begin this file with the points of the one that it replaces."""
-        self._begin()
-        kept = [*points, *([] for _ in self._sizes)][: len(self._sizes)]
-        for part, of_part in enumerate(kept):
-            for point in sorted(of_part, key=lambda each: each.at):
-                self.write(part, slot_of(part, point.at), _encode(point))
+        """Write the points to a new file, which then replaces this one. Raises OSError and leaves this one as it was."""
+        new = self.path.with_name(f"{self.path.name}.new")
+        new.unlink(missing_ok=True)  # of a copy that a kill has interrupted
+        before, self._file = self._file, os.open(new, _FLAGS | os.O_EXCL, 0o600)
+        os.close(before)
+        try:
+            self._begin()
+            kept = [*points, *([] for _ in self._sizes)][: len(self._sizes)]
+            for part, of_part in enumerate(kept):
+                for point in sorted(of_part, key=lambda each: each.at):
+                    self.write(part, slot_of(part, point.at), _encode(point))
+            os.fsync(self._file)
+            replace_file(new, self.path)
+        except BaseException:
+            new.unlink(missing_ok=True)
+            raise
         return kept
 
     def _points(self, content: bytes, sizes: tuple[int, ...]) -> list[list[Point]]:

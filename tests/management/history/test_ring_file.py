@@ -1,5 +1,6 @@
 """The file of the points: what was written is read again, and no content keeps a node from starting."""
 
+import errno
 import logging
 import os
 from pathlib import Path
@@ -190,3 +191,61 @@ def test_the_points_of_a_file_with_other_sizes_are_copied(
     assert RingFile(tmp_path / "h", SIZES).open(slot_of) == [kept, minutes]
     assert (tmp_path / "h").stat().st_size == HEAD + SLOT * sum(SIZES)
     assert not caplog.text
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize("writes", range(9))
+def test_a_kill_during_the_copy_loses_no_point(
+    tmp_path: Path, writes: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After each number of writes the file of the earlier version, or the complete new one, is in place."""
+    before = RingFile(tmp_path / "h", (7,))
+    before.open(slot_of)
+    for at in range(1000, 1007):
+        before.write(0, at % 7, encoded(at))
+    before.close()
+    left = writes
+    pwrite = os.pwrite
+
+    def write_until_killed(file: int, data: bytes, place: int) -> int:
+        nonlocal left
+        if not left:
+            raise Killed
+        left -= 1
+        return pwrite(file, data, place)
+
+    # A killed process does not remove its new file either.
+    monkeypatch.setattr(os, "pwrite", write_until_killed)
+    monkeypatch.setattr(Path, "unlink", lambda path, missing_ok=False: None)
+    try:
+        RingFile(tmp_path / "h", SIZES).open(slot_of)
+    except Killed:
+        pass
+    else:
+        assert writes == 8  # the head and seven points
+    monkeypatch.undo()
+    parts = RingFile(tmp_path / "h", SIZES).open(slot_of)
+    assert sorted(each.at for each in parts[0]) == list(range(1000, 1007))
+    assert not caplog.text
+    assert [each.name for each in tmp_path.iterdir()] == ["h"]
+    assert (tmp_path / "h").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_full_disk_during_the_copy_leaves_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = RingFile(tmp_path / "h", (8,))
+    before.open(slot_of)
+    before.write(0, 0, encoded(1000))
+    before.close()
+    content = (tmp_path / "h").read_bytes()
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(OSError, match="No space"):
+        RingFile(tmp_path / "h", SIZES).open(slot_of)
+    assert [each.name for each in tmp_path.iterdir()] == ["h"]
+    assert (tmp_path / "h").read_bytes() == content
