@@ -100,5 +100,7 @@ def _check_email(config: EmailConfig) -> None:
         raise WrongConfig(
             "password: without TLS it would cross the network in clear text: use security tls or starttls"
         )
+    if not (config.username.isascii() and config.password.isascii()):
+        raise WrongConfig("password: username and password must be ASCII")
     if bool(config.password) != bool(config.username):
         raise WrongConfig("password: username and password must be set together")

@@ -5,10 +5,12 @@ an asynchronous package would be a dependency without a use. The socket is conne
 checked, and has two limits that smtplib lacks: of all the bytes that the server sends, and of the whole time."""
 
 import asyncio
+import contextlib
 import smtplib
 import socket
 import ssl
 import time
+from concurrent.futures import ThreadPoolExecutor
 from email.message import EmailMessage
 from email.utils import format_datetime, localtime, make_msgid
 from functools import partial
@@ -23,8 +25,14 @@ from .notice import Notice
 
 _MAX_RECEIVED: Final = 65_536
 """Maximum number of bytes that the server may send in one conversation."""
+_QUIT_TIMEOUT: Final = 2.0
+"""Seconds that the answer to QUIT may take."""
 _MAX_SUBJECT: Final = 200
 _MAX_DETAIL: Final = 1000
+
+# Threads of its own, more than there are targets: servers that do not answer must not use up the threads of the loop,
+# which resolve names and write files. A thread starts when it is needed.
+_threads: Final = ThreadPoolExecutor(64, thread_name_prefix="alarm_mail")
 
 S = TypeVar("S", bound=type[socket.socket])
 
@@ -80,7 +88,7 @@ async def send_mail(config: EmailConfig, networks: Networks, notice: Notice, tim
         made = await _connect(config, networks)
         try:
             conversation = partial(_converse, config, made, message, timeout)
-            return await loop.run_in_executor(None, conversation)
+            return await loop.run_in_executor(_threads, conversation)
         except BaseException:
             _end(made)  # the thread then ends at once
             raise
@@ -128,18 +136,29 @@ def _converse(config: EmailConfig, made: socket.socket, message: EmailMessage, t
             context.sslsocket_class = _limited(ssl.SSLSocket, limits)
         if context is not None and config.security == "tls":
             connected = context.wrap_socket(plain, server_hostname=config.host)
-        with _Connected(config.host, connected) as smtp:
+        smtp = _Connected(config.host, connected)
+        try:
             if context is not None and config.security == "starttls":
                 smtp.starttls(context=context)
             if config.username:
                 smtp.login(config.username, config.password)
             refused = smtp.send_message(message, config.sender, config.recipients)
+        finally:
+            _quit(smtp, limits)
     finally:
         connected.close()
         plain.close()
         made.close()
     # The others have the message, and another attempt would repeat it.
     return f"the server has refused {', '.join(refused)}" if refused else ""
+
+
+def _quit(smtp: smtplib.SMTP, limits: _Limits) -> None:
+    """Say goodbye. Whatever the server answers, it has the message or not."""
+    limits.end = min(limits.end, time.monotonic() + _QUIT_TIMEOUT)
+    with contextlib.suppress(OSError):  # all errors of smtplib are OSErrors
+        smtp.quit()
+    smtp.close()
 
 
 def reply_of(error: smtplib.SMTPException) -> str:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import ssl
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -218,6 +219,23 @@ async def test_secrets_are_masked_and_come_back(sink: HttpSink) -> None:
         assert "s3cret" not in json.dumps(rows)
 
 
+async def test_answers_that_repeat_secrets_show_none(sink: HttpSink) -> None:
+    async def repeat(request: web.Request, body: bytes) -> web.StreamResponse:
+        text = f"Cannot POST {request.path_qs}\n{request.headers['Authorization']} {request.headers['X-Api-Key']}"
+        return web.Response(status=404, text=text)
+
+    sink.answer = repeat
+    async with managed_node() as node:
+        headers = {"Authorization": "Bearer s3cret", "X-Api-Key": "hidden"}
+        path = "services/T0123/8sVx5Qp2ZkLm9RtYw3Bn7Hc1"
+        await add(node, url=f"{sink.url}/{path}?token=passw0rd&room=ops", headers=headers)
+        reply = await node.api.post("/alarm_targets/ops/test")
+        shown = "HTTP 404: Cannot POST /services/T0123/******?token=******&room=ops\\n****** ******"
+        assert reply.json["message"] == f"not sent: {shown}"
+        node.server.alarms.activate("disk", "full")
+        assert (await until_state(node, "failing"))["last_error"] == shown
+
+
 async def test_targets_survive_a_restart_and_are_told_again(tmp_path: Path, sink: HttpSink) -> None:
     config = {"node": {"data_dir": str(tmp_path)}, "durability": {"level": "disk"}}
     async with managed_node(**config) as node:
@@ -265,6 +283,13 @@ REFUSALS: dict[str, tuple[dict[str, Any], str]] = {
             },
         },
         "clear text",
+    ),
+    "not-ascii": (
+        {
+            "type": "email",
+            "config": {"host": "h", "sender": "a@b", "recipients": ["a@b"], "username": "u", "password": "pässword"},
+        },
+        "config.password: username and password must be ASCII",
     ),
 }  # fmt: skip
 
@@ -393,6 +418,34 @@ async def test_an_smtp_server_that_refuses(case: str) -> None:
         assert_refused(await node.api.post("/alarm_targets/ops/test"), 400, 108, reason)
         assert server.messages == []
     await server.stop()
+
+
+@pytest.mark.parametrize("answer", [b"421 busy\r\n", b"500 what\r\n", b""])
+async def test_an_email_that_was_taken_is_not_sent_again(answer: bytes) -> None:
+    """Whatever the server answers to QUIT, or if it answers nothing."""
+    server = await SmtpServer().start()
+    server.answers["QUIT"] = answer
+    async with managed_node() as node:
+        await add(node, "email", **mail(server))
+        assert (await node.api.post("/alarm_targets/ops/test")).data == {"warning": ""}
+        assert len(server.messages) == 1
+    await server.stop()
+
+
+async def test_servers_that_do_not_answer_leave_the_threads_of_the_loop() -> None:
+    server = await SmtpServer().start()
+    server.answers[""] = b""
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    async with managed_node() as node:
+        await add(node, "email", **mail(server))
+        attempt = asyncio.create_task(node.api.post("/alarm_targets/ops/test"))
+        await until(lambda: server.connections == 1)
+        other = asyncio.create_task(asyncio.to_thread(int))
+        done, _ = await asyncio.wait({attempt, other}, return_when=asyncio.FIRST_COMPLETED)
+        assert done == {other}
+        await server.stop()
+        server.disconnect()
+        assert_refused(await attempt, 400, 108, "not sent")
 
 
 async def test_a_recipient_that_is_refused_is_a_warning() -> None:

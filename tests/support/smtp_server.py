@@ -12,7 +12,7 @@ from .node import free_port
 
 class SmtpServer:
     """``messages``: those that it has accepted, each with its recipients. ``answers``: replies in place of its own,
-    by command; ``""`` is the greeting. ``refused``: recipients."""
+    by command; ``""`` is the greeting. ``refused``: recipients. ``connections``: how many there were."""
 
     def __init__(self, tls: ssl.SSLContext | None = None, implicit: bool = False) -> None:
         """``implicit``: TLS from the first byte, otherwise STARTTLS."""
@@ -23,7 +23,9 @@ class SmtpServer:
         self.answers: dict[str, bytes] = {}
         self._tls = tls
         self._implicit = implicit
+        self.connections = 0
         self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
 
     async def start(self) -> "SmtpServer":
         self._server = await asyncio.start_server(
@@ -36,12 +38,20 @@ class SmtpServer:
             self._server.close()
             await self._server.wait_closed()
 
+    def disconnect(self) -> None:
+        """End the connections that there are."""
+        for writer in self._writers:
+            writer.close()
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self._writers.add(writer)
         try:
             await self._talk(reader, writer)
         except (ConnectionError, ssl.SSLError):
             pass
         finally:
+            self._writers.discard(writer)
             writer.close()
 
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
