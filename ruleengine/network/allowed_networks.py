@@ -24,6 +24,7 @@ SETTING: Final = "ruleengine.refused_networks"
 _ALERT: Final = 0.2
 """Seconds that a probe waits for the TLS alert of a server that refuses our certificate."""
 _NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
+_THIS_MACHINE: Final = (ipaddress.IPv4Address("127.0.0.1"), ipaddress.IPv6Address("::1"))
 
 AddrInfo = tuple[int | socket.AddressFamily, int | socket.SocketKind, int, str, tuple[object, ...]]
 
@@ -183,7 +184,8 @@ def reason_of(error: BaseException) -> str:
 
 
 def _addresses(address: str) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
-    """Return the address, and the IPv4 addresses embedded in an IPv6 address."""
+    """Return the address, the IPv4 addresses embedded in an IPv6 address, and for ``0.0.0.0`` and ``::`` those of this
+    machine, to which systems connect."""
     parsed = ipaddress.ip_address(address.partition("%")[0])
     addresses: list[ipaddress.IPv4Address | ipaddress.IPv6Address] = [parsed]
     if isinstance(parsed, ipaddress.IPv6Address):
@@ -193,4 +195,6 @@ def _addresses(address: str) -> list[ipaddress.IPv4Address | ipaddress.IPv6Addre
             addresses.append(parsed.sixtofour)
         if parsed in _NAT64:
             addresses.append(ipaddress.IPv4Address(int(parsed) & 0xFFFFFFFF))
+    if any(each.is_unspecified for each in addresses):
+        addresses += _THIS_MACHINE
     return addresses

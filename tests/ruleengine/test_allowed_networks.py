@@ -46,6 +46,13 @@ def test_metadata_and_link_local_addresses_are_refused_by_default(address: str) 
         DEFAULT.check(address)
 
 
+@pytest.mark.parametrize("address", ["0.0.0.0", "::", "::ffff:0.0.0.0", "64:ff9b::"])
+@pytest.mark.parametrize("network", ["127.0.0.0/8", "::1/128"])
+def test_the_unspecified_address_is_this_machine(address: str, network: str) -> None:
+    with pytest.raises(RefusedAddress, match=network):
+        Networks([network]).check(address)
+
+
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1", "10.0.0.1", "192.168.1.1", "8.8.8.8", "2001:db8::1"])
 def test_other_addresses_are_not(address: str) -> None:
     DEFAULT.check(address)
