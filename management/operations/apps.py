@@ -210,6 +210,14 @@ class Apps:
         """Return the stored application, which an import may replace."""
         return self._table.get(app_id)
 
+    def as_imported(self, app: App) -> App:
+        """Return an application of a file. One without scopes, as EMQX or an earlier version writes it, keeps those of
+        the application that it replaces; a new one may do everything."""
+        if app.scopes:
+            return app
+        there = self._table.get(app.app_id)
+        return msgspec.structs.replace(app, scopes=there.scopes if there is not None and there.scopes else ("all",))
+
     def put(self, app: App) -> None:
         """Add or replace an application for an import. An application with the same AppID in the configuration takes
         precedence."""

@@ -345,6 +345,7 @@ class Backup:
                 await work.checkpoint()
             file.refuse_wrong()
             plan = file.plan
+            plan.apps = [self._apps.as_imported(app) for app in plan.apps]
             await self._leave_out_known(plan, work)
             if asker.username and not asker.replace:
                 await self._keep_login(plan, asker, work)

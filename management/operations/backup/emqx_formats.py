@@ -268,7 +268,8 @@ def ban_record(ban: Ban) -> JsonObject:
 
 
 def read_app(value: object) -> App:
-    """Read a record of ``apps``, with the secret itself (EMQX) or with its SHA-256 (Taipan)."""
+    """Read a record of ``apps``, with the secret itself (EMQX) or with its SHA-256 (Taipan). For
+    ``Apps.as_imported``."""
     record = Record(value)
     app_id = record.text("id", least=1, most=256)
     if ":" in app_id or not app_id.isprintable():
@@ -288,9 +289,9 @@ def read_app(value: object) -> App:
 
 
 def _scopes(record: Record) -> tuple[str, ...]:
-    """Return what the application may do; EMQX's applications may do everything."""
+    """Return what the application may do; empty if the record has no scopes, as EMQX's have none."""
     if "scopes" not in record:
-        return ("all",)
+        return ()
     given = record.get("scopes")
     if not isinstance(given, list) or not given or any(each not in get_args(Scope) for each in given):
         raise BadField("scopes", f"expected some of {', '.join(get_args(Scope))}")
