@@ -106,7 +106,7 @@ class RingFile:
                 raise
 
     def _copy(self, points: list[list[Point]], slot_of: SlotOf) -> list[list[Point]]:
-        """Write the points to a new file, which then replaces this one. Raises OSError and leaves this one as it was."""
+        """Write the points to a new file, which then replaces this one. Raises OSError; this one is unchanged then."""
         new = self.path.with_name(f"{self.path.name}.new")
         new.unlink(missing_ok=True)  # of a copy that a kill has interrupted
         before, self._file = self._file, os.open(new, _FLAGS | os.O_EXCL, 0o600)
