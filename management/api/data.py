@@ -60,6 +60,9 @@ class ImportFile(msgspec.Struct, kw_only=True):
     apps: list[JsonObject] | UnsetType = UNSET
     users: list[JsonObject] | UnsetType = UNSET
     retained: list[JsonObject] | UnsetType = UNSET
+    alarm_targets: list[JsonObject] | UnsetType = UNSET
+    alarm_silences: list[JsonObject] | UnsetType = UNSET
+    alarm_thresholds: list[JsonObject] | UnsetType = UNSET
 
 
 class DisabledRecord(msgspec.Struct, kw_only=True):
@@ -91,6 +94,9 @@ class ImportRecord(msgspec.Struct, kw_only=True):
     apps: int | UnsetType = UNSET
     users: int | UnsetType = UNSET
     retained: int | UnsetType = UNSET
+    alarm_targets: int | UnsetType = UNSET
+    alarm_silences: int | UnsetType = UNSET
+    alarm_thresholds: int | UnsetType = UNSET
     carried: dict[str, int] | UnsetType = UNSET
     records: list[Change] | UnsetType = UNSET
     totals: dict[str, dict[str, int]] | UnsetType = UNSET

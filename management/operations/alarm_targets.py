@@ -3,7 +3,7 @@
 import logging
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 MAX_TARGETS: Final = 50
 MAX_SILENCES: Final = 200
 _ID: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,63}")
+_BAD_ID: Final = "expected 1 to 64 letters, digits, '_' or '-', a letter or digit first"
 _TEST: Final = "This is a test. No alarm is active."
 
 
@@ -129,7 +130,7 @@ class AlarmTargets:
     async def add(self, name: str, kind: Kind, enabled: bool, alarms: list[str], config: dict[str, Any]) -> None:
         """Create a target. Raises Refusal."""
         if not _ID.fullmatch(name):
-            raise wrong("id", "expected 1 to 64 letters, digits, '_' or '-', a letter or digit first")
+            raise wrong("id", _BAD_ID)
         if name in self._targets:
             raise Refusal(EXISTS, f"alarm target {name} already exists")
         if len(self._targets) >= MAX_TARGETS:
@@ -195,6 +196,49 @@ class AlarmTargets:
         except Refusal as refusal:
             raise NotSent(refusal.message) from None
 
+    # ------------------------------------------------------- export and import
+
+    def stored_targets(self) -> list[tuple[str, StoredTarget]]:
+        """Return a copy of the targets, with their secrets."""
+        return list(self._targets.items())
+
+    def stored_silences(self) -> list[tuple[str, StoredSilence]]:
+        """Return a copy of the silences."""
+        return list(self._silences.items())
+
+    def stored_target(self, name: str) -> StoredTarget | None:
+        """Return the target that an import may replace."""
+        return self._targets.get(name)
+
+    def stored_silence(self, name: str) -> StoredSilence | None:
+        """Return the silence that an import may replace."""
+        return self._silences.get(name)
+
+    def put_target(self, name: str, row: StoredTarget) -> None:
+        """Add or replace a target for an import."""
+        self._targets.put(name, row)
+        self._apply_stored(name, row)
+
+    def put_silence(self, name: str, row: StoredSilence) -> None:
+        """Add or replace a silence for an import."""
+        self._silences.put(name, row)
+        self._apply_silences()
+
+    def lacks_room_for(
+        self, targets: list[tuple[str, StoredTarget]], silences: list[tuple[str, StoredSilence]]
+    ) -> Iterator[tuple[str, str]]:
+        """Yield the sections of a file of which there would be too many, and what to tell. Raises Refusal for a row
+        that is too large for the cluster."""
+        with rows_of_a_size():
+            for name, row in targets:
+                self._targets.check(name, row)
+        if len({name for name, _ in targets} | {name for name, _ in self._targets.items()}) > MAX_TARGETS:
+            yield "alarm_targets", f"more than {MAX_TARGETS} alarm targets, including the existing ones"
+        now = self._server.clock.wall()
+        there = {name for name, row in self._silences.items() if row.until > now}
+        if len({name for name, _ in silences} | there) > MAX_SILENCES:
+            yield "alarm_silences", f"more than {MAX_SILENCES} silences, including the existing ones"
+
     # ---------------------------------------------------------------- silences
 
     def silences(self) -> list[SilenceRecord]:
@@ -234,6 +278,14 @@ class AlarmTargets:
 
     def _apply_silences(self) -> None:
         self._notifier.silence([Silence(row.alarms, row.until) for row in self._silences.values()])
+
+
+def check_target(name: str, row: StoredTarget) -> None:
+    """Check a target of a file. Raises Refusal."""
+    if not _ID.fullmatch(name):
+        raise wrong("id", _BAD_ID)
+    _with_secrets(row.config, {})
+    _config_of(row.kind, row.config)
 
 
 def _with_secrets(given: dict[str, Any], stored: Mapping[str, Any]) -> dict[str, Any]:

@@ -64,6 +64,8 @@ _DEFAULTS: Final[dict[str, float | None]] = {
     **dict.fromkeys(_FIGURES),
     CERTIFICATE: 30.0,
 }
+NAMES: Final = frozenset(_DEFAULTS)
+MAX_VALUE: Final = 1e12
 
 
 class StoredThreshold(msgspec.Struct, array_like=True, frozen=True):
@@ -144,11 +146,24 @@ class AlarmThresholds:
             found.append(ThresholdRecord(name, self._value(name), default, unit, below, shown))
         return found
 
+    def stored(self) -> list[tuple[str, StoredThreshold]]:
+        """Return a copy of the thresholds that were set."""
+        return list(self._table.items())
+
+    def stored_threshold(self, name: str) -> StoredThreshold | None:
+        """Return the threshold that an import may replace."""
+        return self._table.get(name)
+
+    def put(self, name: str, row: StoredThreshold) -> None:
+        """Set a threshold for an import."""
+        self._table.put(name, row)
+        self._changed(name)
+
     async def set(self, name: str, value: float | None) -> None:
         """Set a threshold; None: no alarm. Raises Refusal."""
-        if name not in _DEFAULTS:
+        if name not in NAMES:
             raise not_found("alarm threshold", name)
-        if value is not None and not 0 <= value <= 1e12:
+        if value is not None and not 0 <= value <= MAX_VALUE:
             raise wrong("value", "expected a number from 0 to 1e12, or null")
         check_store_writable(self._server.tables)
         self._table.put(name, StoredThreshold(value))

@@ -119,4 +119,7 @@ class Operations:
         self.slow_subscriptions = SlowRanking(server, self.calls)
         self.configuration = Configuration(server, settings, engine, self.calls)
         self.live = Live(server, settings, self.calls, history, engine, self.clients, self.tracing)
-        self.backup = Backup(server, engine, self.users, self.apps, self.dashboard_users, settings, self.calls)
+        self.backup = Backup(
+            server, engine, self.users, self.apps, self.dashboard_users, self.alarm_targets, self.alarm_thresholds,
+            settings, self.calls,
+        )  # fmt: skip

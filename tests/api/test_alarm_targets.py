@@ -13,6 +13,7 @@ import pytest_asyncio
 from aiohttp import web
 
 from taipan.management.alarm_targets.outbox import BETWEEN, GIVE_UP, LONGEST_PAUSE
+from taipan.management.operations.alarm_targets import MAX_SILENCES, MAX_TARGETS
 from tests.support.api import ManagedNode, assert_refused, managed_node
 from tests.support.certificates import Certificates
 from tests.support.fake_cluster import fake_nodes
@@ -475,3 +476,101 @@ class HttpSinkContext:
 
     async def __aexit__(self, *_: object) -> None:
         await self._sink.stop()
+
+
+# --------------------------------------------------------- export and import
+
+ALARM_SECTIONS = ("alarm_targets", "alarm_silences", "alarm_thresholds")
+
+
+async def exported(node: ManagedNode) -> dict[str, Any]:
+    name = (await node.api.post("/data/export")).data["filename"]
+    document: dict[str, Any] = (await node.api.get(f"/data/file/{name}")).json
+    return document
+
+
+async def shown(node: ManagedNode) -> list[Any]:
+    """What the API shows, without figures of the node."""
+    targets, silences, thresholds = [(await node.api.get(f"/{each}")).data for each in ALARM_SECTIONS]
+    targets = [{**each, "status": len(each["status"])} for each in targets]
+    silences = [{**each, "created_at": int(each["created_at"])} for each in silences]  # a file has whole seconds
+    return [targets, silences, [(each["name"], each["value"]) for each in thresholds]]
+
+
+async def test_an_export_contains_targets_silences_and_thresholds(sink: HttpSink, tmp_path: Path) -> None:
+    config = {"node": {"data_dir": str(tmp_path)}, "durability": {"level": "disk"}}
+    async with managed_node() as node:
+        await add(node, url=sink.url, headers={"Authorization": "Bearer s3cret"})
+        body = {"id": "off", "type": "mqtt", "config": {"topic": "a"}, "enabled": False, "alarms": ["disk*"]}
+        assert (await node.api.post("/alarm_targets", body)).code == 0
+        now = int(node.server.clock.wall())
+        for until_ in (now + 3600, now + 60):
+            silence = {"alarms": "memory", "until": until_, "reason": "work"}
+            assert (await node.api.post("/alarm_silences", silence)).code == 0
+        assert (await node.api.put("/alarm_thresholds/disk_free", {"value": 10})).code == 0
+        assert (await node.api.put("/alarm_thresholds/certificate_days", {"value": None})).code == 0
+        await node.pass_time(61)
+        document = await exported(node)
+        before = await shown(node)
+    assert [len(document[each]) for each in ALARM_SECTIONS] == [2, 1, 2]
+    async with managed_node(**config) as node:
+        dry = (await node.api.post("/data/import?dry_run=true", document)).data
+        assert [dry[each] for each in ALARM_SECTIONS] == [2, 1, 2] and dry["totals"]["alarm_targets"]["create"] == 2
+        assert (await node.api.get("/alarm_targets")).data == []
+        assert (await node.api.post("/data/import", document)).code == 0
+        assert await shown(node) == before
+        node.server.alarms.activate("memory", "short")
+        node.server.alarms.activate("disk", "full")
+        await until(lambda: events(sink) == [("activated", "disk")])  # the other one is silenced
+        assert sink.requests[0][2]["authorization"] == "Bearer s3cret"
+        dry = (await node.api.post("/data/import?dry_run=true", document)).data
+        assert all(dry["totals"][each]["same"] == len(document[each]) for each in ALARM_SECTIONS)
+    async with managed_node(**config) as node:
+        assert await shown(node) == before
+        again = await exported(node)
+        assert [again[each] for each in ALARM_SECTIONS] == [document[each] for each in ALARM_SECTIONS]
+
+
+TARGET = {"id": "ops", "type": "webhook", "enabled": True, "alarms": ["*"], "config": {"url": "http://host/"}}
+SILENCE = {"id": "s", "alarms": "*", "until": 4_102_444_800, "reason": "", "created_by": "", "created_at": 1}
+
+
+@pytest.mark.parametrize(
+    "section, record, what",
+    [
+        ("alarm_targets", {**TARGET, "id": "a b"}, "id"),
+        ("alarm_targets", {**TARGET, "type": "sms"}, "webhook, email, mqtt"),
+        ("alarm_targets", {**TARGET, "alarms": []}, "patterns"),
+        ("alarm_targets", {**TARGET, "alarms": [1]}, "patterns"),
+        ("alarm_targets", {**TARGET, "config": []}, "object"),
+        ("alarm_targets", {**TARGET, "config": {"url": "file:///etc/passwd"}}, "config.url"),
+        ("alarm_targets", {**TARGET, "config": {"url": "http://h/", "headers": {"Authorization": "******"}}}, "secret"),
+        ("alarm_targets", {**TARGET, "config": {"url": "http://h/", "headers": {"a": "b\r\nc: d"}}}, "line break"),
+        ("alarm_silences", {**SILENCE, "until": "tomorrow"}, "number"),
+        ("alarm_thresholds", {"name": "heat", "value": 1}, "disk_free"),
+        ("alarm_thresholds", {"name": "memory", "value": -1}, "number"),
+        ("alarm_thresholds", {"name": "memory", "value": True}, "number"),
+    ],
+)
+async def test_records_of_a_file_are_checked(section: str, record: dict[str, Any], what: str) -> None:
+    async with managed_node() as node:
+        reply = await node.api.post("/data/import", {"version": "4.4", "taipan": {}, section: [record]})
+        assert_refused(reply, 400, 108, what)
+        assert (await node.api.get("/alarm_targets")).data == []
+
+
+async def test_an_import_keeps_the_limits() -> None:
+    async with managed_node() as node:
+        await add(node, "mqtt", topic="a")
+        head = {"version": "4.4", "taipan": {}}
+        targets = [{**TARGET, "id": f"t{number}"} for number in range(MAX_TARGETS)]
+        reply = await node.api.post("/data/import", {**head, "alarm_targets": targets})
+        assert_refused(reply, 400, 108, f"more than {MAX_TARGETS} alarm targets")
+        silences = [{**SILENCE, "id": f"s{number}"} for number in range(MAX_SILENCES + 1)]
+        reply = await node.api.post("/data/import", {**head, "alarm_silences": silences})
+        assert_refused(reply, 400, 108, f"more than {MAX_SILENCES} silences")
+        ended = [{**each, "until": 1} for each in silences]
+        assert (await node.api.post("/data/import", {**head, "alarm_silences": ended})).code == 0
+        assert (await node.api.get("/alarm_silences")).data == []
+        assert (await node.api.post("/data/import", {**head, "alarm_targets": targets[1:]})).code == 0
+        assert len((await node.api.get("/alarm_targets")).data) == MAX_TARGETS

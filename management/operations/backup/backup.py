@@ -31,6 +31,8 @@ from taipan.ruleengine.rules.import_check import ImportCheck
 
 from ...configuration.known_secrets import SlowHashes, is_known_hash
 from ...configuration.settings import ManagementSettings
+from ..alarm_targets import AlarmTargets
+from ..alarm_thresholds import AlarmThresholds
 from ..apps import App, Apps
 from ..backpressure_slice import BackpressureSlice
 from ..dashboard_users import DashboardUsers
@@ -109,6 +111,8 @@ class Backup:
         users: Users,
         apps: Apps,
         dashboard_users: DashboardUsers,
+        alarm_targets: AlarmTargets,
+        alarm_thresholds: AlarmThresholds,
         settings: ManagementSettings,
         calls: NodeCalls,
     ) -> None:
@@ -120,9 +124,13 @@ class Backup:
         self._users = users
         self._apps = apps
         self._dashboard_users = dashboard_users
+        self._alarm_targets = alarm_targets
+        self._alarm_thresholds = alarm_thresholds
         self._settings = settings
         self._calls = calls
-        self._compared = (server, engine, apps, dashboard_users, self.passthrough)
+        self._compared = (
+            server, engine, apps, dashboard_users, alarm_targets, alarm_thresholds, self.passthrough,
+        )  # fmt: skip
         calls.serve(self.listing_here, self.delete_here, self.size, self.piece)
         self._imported = server.tables.open("imported", Imported)
         self._lock = asyncio.Lock()
@@ -144,6 +152,8 @@ class Backup:
                 self._engine,
                 self._apps,
                 self._dashboard_users,
+                self._alarm_targets,
+                self._alarm_thresholds,
                 self.passthrough,
                 self._settings.backup_retained,
                 now,
@@ -443,6 +453,8 @@ class Backup:
                 await work.checkpoint()
         if self._dashboard_users.would_lack_administrator(plan.dashboard_users):
             errors.append(RecordError("users", 0, "", "no dashboard user would remain an administrator"))
+        for section, text in self._alarm_targets.lacks_room_for(plan.alarm_targets, plan.alarm_silences):
+            errors.append(RecordError(section, 0, "", text))
         retained = self._server.broker.retained
         most = self._server.settings.retained.max_messages
         most_bytes = self._server.settings.retained.max_bytes
@@ -559,13 +571,22 @@ class Backup:
         server.access.authorization.forget_decisions()
         for app in plan.apps:
             if not is_known_hash(app.secret_hash):  # a plan of an older version may contain one
-                self._apps.put(app)
+                self._apps.put(self._apps.as_imported(app))  # one of a migration may have no scopes yet
             yield
         for dashboard_user in plan.dashboard_users:
             self._dashboard_users.put(dashboard_user)
             yield
         for section, records in plan.carried.items():
             yield from self.passthrough.put(section, records)
+        for name, target in plan.alarm_targets:
+            self._alarm_targets.put_target(name, target)
+            yield
+        for name, silence in plan.alarm_silences:
+            self._alarm_targets.put_silence(name, silence)
+            yield
+        for name, threshold in plan.alarm_thresholds:
+            self._alarm_thresholds.put(name, threshold)
+            yield
         for record in plan.retained:
             self._retain(record)
             yield

@@ -10,10 +10,13 @@ from taipan.broker.access.stored import rules as stored_rules
 from taipan.broker.server import Server
 from taipan.ruleengine.engine import RuleEngine
 
+from ..alarm_targets import AlarmTargets
+from ..alarm_thresholds import AlarmThresholds
 from ..apps import Apps
 from ..dashboard_users import DashboardUsers
 from ..listing import PAUSE_EVERY
 from ..times import local_text
+from .alarm_records import silence_record, target_record, threshold_record
 from .emqx_formats import (
     app_record,
     ban_record,
@@ -31,7 +34,7 @@ from .retained_records import retained_row
 
 FORMAT: Final = "4.4"
 """The version of EMQX whose format this is, with a few more members."""
-
+_ALARM_SECTIONS: Final = ("alarm_targets", "alarm_silences", "alarm_thresholds")
 
 Item = TypeVar("Item")
 
@@ -48,6 +51,8 @@ class ExportFile:
         engine: RuleEngine,
         apps: Apps,
         dashboard_users: DashboardUsers,
+        alarm_targets: AlarmTargets,
+        alarm_thresholds: AlarmThresholds,
         passthrough: PassthroughRecords,
         retained: bool,
         now: float,
@@ -62,6 +67,9 @@ class ExportFile:
         self._bans = server.banned.all()
         self._apps = apps.stored()
         self._dashboard_users = dashboard_users.stored()
+        self._alarm_targets = alarm_targets.stored_targets()
+        self._alarm_silences = [each for each in alarm_targets.stored_silences() if each[1].until > now]
+        self._alarm_thresholds = alarm_thresholds.stored()
         self._passthrough = passthrough.all()
         self._topics = list(server.broker.retained.topics()) if retained else None
 
@@ -86,6 +94,11 @@ class ExportFile:
         yield from _array("users", self._dashboard_users, dashboard_user_record, kept)
         yield from _array("auth_mnesia", self._users, user_record)
         yield from _array("acl_mnesia", self._server.stored_rules.walk(*stored_rules.KINDS), rule_record)
+        for section in _ALARM_SECTIONS:
+            passthrough.pop(section, None)  # kept by versions without them
+        yield from _array("alarm_targets", self._alarm_targets, target_record)
+        yield from _array("alarm_silences", self._alarm_silences, silence_record)
+        yield from _array("alarm_thresholds", self._alarm_thresholds, threshold_record)
         for section in sorted(passthrough):
             yield from self._passthrough_section(passthrough[section])
         if self._topics is not None:

@@ -12,6 +12,8 @@ from taipan.broker.access.stored.rules import ANONYMOUS, PUBSUB, StoredAclRule
 from taipan.broker.server import Server
 from taipan.ruleengine.engine import RuleEngine
 
+from ..alarm_targets import AlarmTargets
+from ..alarm_thresholds import AlarmThresholds
 from ..apps import Apps
 from ..dashboard_users import DashboardUsers
 from .emqx_formats import AccessRule
@@ -46,12 +48,16 @@ class ImportChanges:
         engine: RuleEngine,
         apps: Apps,
         dashboard_users: DashboardUsers,
+        alarm_targets: AlarmTargets,
+        alarm_thresholds: AlarmThresholds,
         passthrough: PassthroughRecords,
     ) -> None:
         self._server = server
         self._engine = engine
         self._apps = apps
         self._dashboard_users = dashboard_users
+        self._alarm_targets = alarm_targets
+        self._alarm_thresholds = alarm_thresholds
         self._passthrough = passthrough
 
     def of(self, plan: Plan) -> Iterator[Change]:
@@ -84,6 +90,12 @@ class ImportChanges:
             yield Change(left.section, left.id, "same", left.what)
         for record in plan.retained:
             yield self._retained(record)
+        for name, target in plan.alarm_targets:
+            yield _change("alarm_targets", name, self._alarm_targets.stored_target(name), target)
+        for name, silence in plan.alarm_silences:
+            yield _change("alarm_silences", name, self._alarm_targets.stored_silence(name), silence)
+        for name, threshold in plan.alarm_thresholds:
+            yield _change("alarm_thresholds", name, self._alarm_thresholds.stored_threshold(name), threshold)
         for section, records in plan.carried.items():
             for key, action in self._passthrough.changes(section, records):
                 yield Change(section, key, action, "kept only for the next export")

@@ -15,10 +15,13 @@ from taipan.ruleengine.stored.rows import StoredResource, StoredRule, StoredSche
 
 from ...configuration.emqx_access import module_in_words
 from ...configuration.known_secrets import is_known_hash, is_known_password
+from ..alarm_targets import StoredSilence, StoredTarget
+from ..alarm_thresholds import StoredThreshold
 from ..apps import App
 from ..dashboard_users import DashboardUser
 from ..durable_answer import check_storable
 from ..refusal import MISSING, WRONG, Refusal, wrong
+from .alarm_records import read_silence, read_target, read_threshold
 from .emqx_formats import (
     AccessRule,
     BadField,
@@ -119,6 +122,9 @@ class Plan(msgspec.Struct):
     schemas: list[StoredSchema] = []
     resources: list[StoredResource] = []
     engine_rules: list[StoredRule] = []
+    alarm_targets: list[tuple[str, StoredTarget]] = []
+    alarm_silences: list[tuple[str, StoredSilence]] = []
+    alarm_thresholds: list[tuple[str, StoredThreshold]] = []
     carried: dict[str, list[PassthroughRecord]] = {}
 
     def counts(self) -> JsonObject:
@@ -133,6 +139,9 @@ class Plan(msgspec.Struct):
             "apps": len(self.apps),
             "users": len(self.dashboard_users),
             "retained": len(self.retained),
+            "alarm_targets": len(self.alarm_targets),
+            "alarm_silences": len(self.alarm_silences),
+            "alarm_thresholds": len(self.alarm_thresholds),
             "carried": {section: len(records) for section, records in self.carried.items()},
         }
 
@@ -213,6 +222,11 @@ class ImportedDocument:
         yield from self._read_dashboard_users()
         most = self._max_payload
         yield from self._collect("retained", lambda value: read_retained(value, most), plan.retained)
+        yield from self._collect("alarm_targets", read_target, plan.alarm_targets)
+        silences: list[tuple[str, StoredSilence]] = []
+        yield from self._collect("alarm_silences", read_silence, silences)
+        plan.alarm_silences = [(name, row) for name, row in silences if row.until > now]
+        yield from self._collect("alarm_thresholds", read_threshold, plan.alarm_thresholds)
         yield from self._read_engine()
         yield from self._carry()
 
@@ -366,6 +380,9 @@ class ImportedDocument:
             "apps",
             "users",
             "retained",
+            "alarm_targets",
+            "alarm_silences",
+            "alarm_thresholds",
         }
         known |= {"schemas", "resources", "rules", *_NOT_CARRIED}
         for section in dict.fromkeys([*self._document.sections, *self._document.members, *self._env]):

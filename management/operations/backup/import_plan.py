@@ -10,6 +10,8 @@ from taipan.broker.access.banned import Ban
 from taipan.broker.access.stored.users import StoredUser
 from taipan.ruleengine.stored.rows import StoredResource, StoredRule, StoredSchema
 
+from ..alarm_targets import StoredSilence, StoredTarget
+from ..alarm_thresholds import StoredThreshold
 from ..apps import App
 from ..dashboard_users import DashboardUser
 from .emqx_formats import AccessRule
@@ -42,6 +44,9 @@ _KINDS: Final[dict[str, object]] = {
     "resources": list[StoredResource],
     "engine_rules": list[StoredRule],
     "retained": list[ExportedRetained],
+    "alarm_targets": list[tuple[str, StoredTarget]],
+    "alarm_silences": list[tuple[str, StoredSilence]],
+    "alarm_thresholds": list[tuple[str, StoredThreshold]],
     "carried": list[PassthroughRecord],
 }
 

@@ -12,6 +12,8 @@ import pytest
 
 from taipan.broker.access.stored.users import USERNAME
 from taipan.broker.transport.listener import Listener
+from taipan.management.operations.alarm_targets import StoredSilence, StoredTarget
+from taipan.management.operations.alarm_thresholds import StoredThreshold
 from taipan.management.operations.apps import App
 from taipan.management.operations.backup.backup import Backup
 from taipan.management.operations.backup.import_file import Plan
@@ -154,6 +156,23 @@ async def test_a_plan_with_a_known_secret_opens_nothing(tmp_path: Path) -> None:
     (tmp_path / PLAN_FILE).write_bytes(b"".join(written_plan("name", Plan(apps=[app]))))
     async with managed_node(**disk(tmp_path)) as node:
         assert node.management.operations.apps.check("admin", "public") is None
+
+
+async def test_a_plan_that_a_crash_has_left_has_alarms_and_scopes(tmp_path: Path) -> None:
+    plan = Plan(
+        apps=[App("key", hashlib.sha256(b"long").digest(), scopes=())],  # a migration writes it without scopes
+        alarm_targets=[("ops", StoredTarget("mqtt", True, ["*"], {"topic": "a"}))],
+        alarm_silences=[("quiet", StoredSilence("disk", 4_102_444_800.0, "", "", 1.0))],
+        alarm_thresholds=[("memory", StoredThreshold(90.0))],
+    )
+    (tmp_path / PLAN_FILE).write_bytes(b"".join(written_plan("name", plan)))
+    async with managed_node(**disk(tmp_path)) as node:
+        operations = node.management.operations
+        assert operations.alarm_targets.shown("ops").status[0].state == "ready"
+        assert [each.alarms for each in operations.alarm_targets.silences()] == ["disk"]
+        assert {each.name: each.value for each in operations.alarm_thresholds.records()}["memory"] == 90.0
+        app = operations.apps.check("key", "long")
+        assert app is not None and app.scopes == ("all",)
 
 
 async def test_a_damaged_plan_is_set_aside(tmp_path: Path) -> None:
