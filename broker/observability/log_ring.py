@@ -3,7 +3,7 @@
 The lines are those that were written, so their values are shortened and quoted in the same way, and levels that the
 configuration turns off are not among them."""
 
-import json
+import re
 from collections import deque
 from collections.abc import Iterable
 from typing import Final, NamedTuple
@@ -12,6 +12,8 @@ MAX_LINES: Final = 2_000
 MAX_CHARACTERS: Final = 1_048_576
 """Maximum number of characters of all lines."""
 _MAX_LINE: Final = 8_192
+_JSON_LEVEL: Final = re.compile(r'\{"time": "[^"]*", "level": "([A-Z]+)"')
+"""The beginning of a line of the JSON format. The end of a long line, such as one with a traceback, is cut off."""
 LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
@@ -61,10 +63,8 @@ class LogRing:
 def level_of(line: str) -> str:
     """Return the level of a line of either format; INFO for a line that is not ours."""
     if line.startswith("{"):
-        try:
-            level = json.loads(line).get("level")
-        except ValueError:
-            level = None
+        found = _JSON_LEVEL.match(line)
+        level = found[1] if found is not None else None
     else:
         level = line.split(" ", 2)[1] if line.count(" ") > 1 else None
     return level if level in LEVELS else "INFO"

@@ -57,8 +57,11 @@ def _parameter(found: re.Match[str]) -> str:
 
 def _is_random(segment: str) -> bool:
     """Return whether a segment of a path looks like a secret of a chat service: digits, lower-case and upper-case
-    letters."""
-    return all(re.search(kind, segment) for kind in ("[0-9]", "[a-z]", "[A-Z]")) and "${" not in segment
+    letters, or only digits and letters of one case without a separator."""
+    if "${" in segment or re.search("[0-9]", segment) is None:
+        return False
+    lower, upper = (re.search(kind, segment) is not None for kind in ("[a-z]", "[A-Z]"))
+    return (lower and upper) or ((lower or upper) and segment.isalnum())
 
 
 def _is_more_than_placeholders(text: str) -> bool:

@@ -37,6 +37,7 @@ def test_lines_and_characters_are_bounded() -> None:
     [
         (line("ERROR", "x"), "ERROR"),
         (json.dumps({"time": "t", "level": "WARNING"}), "WARNING"),
+        (json.dumps({"time": "t", "level": "ERROR", "exception": "x" * 20_000})[:8_192], "ERROR"),
         ("{not json", "INFO"),
         ("[]", "INFO"),
         ("", "INFO"),

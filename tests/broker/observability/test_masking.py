@@ -46,6 +46,10 @@ TEXTS = {
     "token=abc&name=x": f"token={MASK}&name=x",
     "https://hooks.chat.example/services/T0000/aB3dEfGh1jKlMn0pQrSt": f"https://hooks.chat.example/services/T0000/{MASK}",
     "https://chat.example/bot123456:ABC-DEF1234ghIkl-zyx57W2/send": f"https://chat.example/{MASK}/send",
+    "https://chat.example/hooks/ab3defgh1jklmn0pqrstuvwx2y": f"https://chat.example/hooks/{MASK}",
+    "https://team.example/b2/IncomingWebhook/0f1e2d3c4b5a69788796a5b4c3d2e1f0/a": (
+        f"https://team.example/b2/IncomingWebhook/{MASK}/a"
+    ),
     "cannot reach http://ann:x@host/, twice http://bob:y@host/": (
         f"cannot reach http://ann:{MASK}@host/, twice http://bob:{MASK}@host/"
     ),
@@ -54,7 +58,8 @@ TEXTS = {
 PLAIN = [
     "http://host:80/x?y=1", "https://host/6f1e9d36-1111-2222-3333-444455556666/x", "mqtt://host:1883", "host:1883",
     "a/b/c", "user@host", "https://host/a?token=${token}", "SELECT * FROM \"a\" WHERE b = 1", '{"a": "${b}"}', MASK,
-    "https://host/things/that-have-long-names-of-small-letters",
+    "https://host/things/that-have-long-names-of-small-letters", "https://host/measurements-of-line-17-and-18/x",
+    "https://host/12345678901234567890/x", "https://host/abcdefghijklmnopqrstuvwxyz/x",
 ]  # fmt: skip
 
 
