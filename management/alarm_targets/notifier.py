@@ -5,6 +5,7 @@ itself, and no alarm waits for a target."""
 
 import asyncio
 import logging
+import math
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import Any, Final
@@ -61,6 +62,8 @@ class AlarmNotifier:
         self._silences: list[Silence] = []
         # Active alarms that a silence keeps back; they are sent when it ends.
         self._held: set[str] = set()
+        # Unix seconds when the next silence ends: until then, those that are held stay held.
+        self._next_end = 0.0
         self._running = False
 
     def start(self) -> None:
@@ -104,6 +107,7 @@ class AlarmNotifier:
     def silence(self, silences: list[Silence]) -> None:
         """Apply these silences instead of the previous ones. They apply to alarms that are raised from now on."""
         self._silences = silences
+        self._next_end = 0.0
         if self._running:
             self._check_silences(0.0)
 
@@ -133,6 +137,7 @@ class AlarmNotifier:
         if alarm.deactivate_at is None:
             if self._is_silent(alarm.name):
                 self._held.add(alarm.name)
+                self._next_end = 0.0
             else:
                 self._put(self._notice("activated", alarm))
         elif alarm.name in self._held:
@@ -142,6 +147,10 @@ class AlarmNotifier:
 
     def _check_silences(self, now: float) -> None:
         """Send the active alarms whose silence has ended."""
+        wall = self._server.clock.wall()
+        if not self._held or wall < self._next_end:
+            return
+        self._next_end = min((each.until for each in self._silences if each.until > wall), default=math.inf)
         for name in [name for name in self._held if not self._is_silent(name)]:
             self._held.remove(name)
             alarm = self._server.alarms.active.get(name)

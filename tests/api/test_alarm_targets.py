@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
+from taipan.management.alarm_targets.notifier import matches
 from taipan.management.alarm_targets.outbox import BETWEEN, GIVE_UP, LONGEST_PAUSE
 from taipan.management.operations.alarm_targets import MAX_SILENCES, MAX_TARGETS
 from tests.support.api import ManagedNode, assert_refused, managed_node
@@ -134,6 +135,33 @@ async def test_a_silence_keeps_back_until_it_ends(sink: HttpSink) -> None:
         await until(lambda: len(sink.requests) == 2)
         assert events(sink)[1] == ("activated", "resource/web_hook/b/down")
         assert (await node.api.get("/alarm_silences")).data == []
+
+
+async def test_silences_are_compared_only_when_one_has_ended(sink: HttpSink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many silences and many alarms that are held back must not occupy the loop every second."""
+    async with managed_node() as node:
+        await add(node, url=sink.url)
+        now = int(node.server.clock.wall())
+        for pattern, seconds in (("disk", 60), ("disk", 600), ("memory", 120)):
+            await node.api.post("/alarm_silences", {"alarms": pattern, "until": now + seconds})
+        node.server.alarms.activate("disk", "full")
+        node.server.alarms.activate("memory", "short")
+        compared: list[str] = []
+
+        def counting(pattern: str, name: str) -> bool:
+            compared.append(name)
+            return matches(pattern, name)
+
+        monkeypatch.setattr("taipan.management.alarm_targets.notifier.matches", counting)
+        for _ in range(50):
+            await node.pass_time(1)
+        assert len(compared) <= 6  # once, after the alarms
+        await node.pass_time(20)
+        assert sink.requests == []  # another silence of the disk continues
+        await node.pass_time(60)
+        await until(lambda: events(sink) == [("activated", "memory")])
+        await node.pass_time(600)
+        await until(lambda: events(sink)[1:] == [("activated", "disk")])
 
 
 async def test_ending_a_silence_sends_at_once(sink: HttpSink) -> None:
