@@ -30,6 +30,9 @@ _NO_CHANGES: Final = frozenset(
     {"/auth", "/ctl", "/access/explain", "/access/try_login", "/mqtt/publish", "/mqtt/publish_batch"}
 )
 """Endpoints that are not recorded in the audit: they change nothing that stays, or record it themselves."""
+SAY_EVERY: Final = 10.0
+"""Seconds between two log lines about one caller and one endpoint: a caller with few rights must not fill the log."""
+_MAX_SAID: Final = 10_000
 MAX_BODY_BEFORE_LOGIN: Final = 8_192
 """Maximum size of a body without credentials, such as the body of a login."""
 
@@ -73,6 +76,8 @@ class Application:
         self._pages = pages
         self._table = RouteTable(routes)
         self._root = RouteTable(root_routes)
+        # (caller, method, endpoint) -> when the next refusal of these is logged
+        self._said: dict[tuple[str, str, str], float] = {}
 
     def web_application(self) -> web.Application:
         """The result refers to this object weakly, because aiohttp keeps the last 1024 applications that have a
@@ -159,9 +164,9 @@ class Application:
         scopes = caller.scopes
         if scopes is None:
             if caller.role != ADMINISTRATOR and caller is not NOBODY and not endpoint.viewers:
-                self._forbid(caller, request)
+                self._forbid(caller, request, endpoint)
         elif endpoint.scope not in scopes and "all" not in scopes:
-            self._forbid_application(caller, scopes, request, endpoint.scope)
+            self._forbid_application(caller, scopes, request, endpoint)
         if "node" in variables:
             self.operations.calls.check(variables["node"])
         call = Call(request, self.operations, variables, caller=caller)
@@ -185,30 +190,45 @@ class Application:
             self._log_change(caller, request, response.status)
         return response
 
-    def _forbid(self, caller: Caller, request: web.Request) -> None:
+    def _forbid(self, caller: Caller, request: web.Request, endpoint: Endpoint) -> None:
         self.operations.server.metrics.refusals.add("dashboard_role")
-        logger.warning(
-            "dashboard_request_refused username=%s role=%s address=%s method=%s path=%s",
-            caller.name,
-            caller.role,
-            caller.address,
-            request.method,
-            request.path,
-        )
+        if self._is_to_say(caller, endpoint):
+            logger.warning(
+                "dashboard_request_refused username=%s role=%s address=%s method=%s path=%s",
+                caller.name,
+                caller.role,
+                caller.address,
+                request.method,
+                request.path,
+            )
         raise Forbidden(f"{caller.name} is a {caller.role} and may only read: ask an administrator of the dashboard")
 
-    def _forbid_application(self, caller: Caller, scopes: frozenset[str], request: web.Request, scope: str) -> None:
+    def _forbid_application(
+        self, caller: Caller, scopes: frozenset[str], request: web.Request, endpoint: Endpoint
+    ) -> None:
         self.operations.server.metrics.refusals.add("api_scope")
         names = ",".join(sorted(scopes)) or "-"
-        logger.warning(
-            "api_request_refused app_id=%s scopes=%s address=%s method=%s path=%s",
-            caller.name,
-            names,
-            caller.address,
-            request.method,
-            request.path,
-        )
-        raise Forbidden(f"application {caller.name} has the scope {names}; this request requires {scope}")
+        if self._is_to_say(caller, endpoint):
+            logger.warning(
+                "api_request_refused app_id=%s scopes=%s address=%s method=%s path=%s",
+                caller.name,
+                names,
+                caller.address,
+                request.method,
+                request.path,
+            )
+        raise Forbidden(f"application {caller.name} has the scope {names}; this request requires {endpoint.scope}")
+
+    def _is_to_say(self, caller: Caller, endpoint: Endpoint) -> bool:
+        """Return whether the log is to have a line about this refusal."""
+        now = self.operations.server.clock.now()
+        about = (caller.name, endpoint.method, endpoint.path)
+        if now < self._said.get(about, now):
+            return False
+        if len(self._said) >= _MAX_SAID:
+            self._said.clear()
+        self._said[about] = now + SAY_EVERY
+        return True
 
     def _log_change(self, caller: Caller, request: web.Request, status: int) -> None:
         self.operations.dashboard_sessions.changes += 1

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from taipan.management.api.index import all_routes
+from taipan.management.http.app import SAY_EVERY
 from tests.support.api import APP_ID, SECRET, ApiClient, ManagedNode, assert_refused, managed_node
 from tests.support.live import live
 
@@ -176,6 +177,19 @@ async def test_scopes_at_every_endpoint(scopes: tuple[str, ...], caplog: pytest.
         assert refused == 0 if "all" in scopes else refused > 60
         lines = [each.getMessage() for each in caplog.records if "api_request_refused" in each.getMessage()]
         assert len(lines) == refused
+        await client.close()
+
+
+async def test_refusals_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "taipan.management")
+    async with managed_node() as node:
+        client = await with_scopes(node, "read")
+        for lines in (1, 2):
+            for number in range(20):
+                assert_refused(await client.delete(f"/clients/c{number}"), 403, 108, "requires all")
+            assert sum("api_request_refused" in each.getMessage() for each in caplog.records) == lines
+            await node.pass_time(SAY_EVERY)
+        assert node.server.metrics.refusals.snapshot()["api_scope"] == 40
         await client.close()
 
 
