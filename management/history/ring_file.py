@@ -20,8 +20,6 @@ from zlib import crc32
 
 import msgspec
 
-from taipan.broker.persistence.log.files import replace_file
-
 from .point import COLUMNS, FIGURES, Point
 
 logger = logging.getLogger(__name__)
@@ -117,8 +115,8 @@ class RingFile:
             for part, of_part in enumerate(kept):
                 for point in sorted(of_part, key=lambda each: each.at):
                     self.write(part, slot_of(part, point.at), _encode(point))
-            os.fsync(self._file)
-            replace_file(new, self.path)
+            os.fsync(self._file)  # before the name: after a loss of power too, one of both files is complete
+            new.replace(self.path)
         except BaseException:
             new.unlink(missing_ok=True)
             raise
