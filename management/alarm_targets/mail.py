@@ -156,7 +156,7 @@ def _converse(config: EmailConfig, made: socket.socket, message: EmailMessage, t
 def _quit(smtp: smtplib.SMTP, limits: _Limits) -> None:
     """Say goodbye. Whatever the server answers, it has the message or not."""
     limits.end = min(limits.end, time.monotonic() + _QUIT_TIMEOUT)
-    with contextlib.suppress(OSError):  # all errors of smtplib are OSErrors
+    with contextlib.suppress(OSError, ValueError):  # all errors of smtplib are OSErrors
         smtp.quit()
     smtp.close()
 
