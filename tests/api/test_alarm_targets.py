@@ -255,7 +255,7 @@ async def test_answers_that_repeat_secrets_show_none(sink: HttpSink) -> None:
 
     sink.answer = repeat
     async with managed_node() as node:
-        headers = {"Authorization": "Bearer s3cret", "X-Api-Key": "hidden"}
+        headers: Any = {"Authorization": "Bearer s3cret", "X-Api-Key": "hidden"}
         path = "services/T0123/8sVx5Qp2ZkLm9RtYw3Bn7Hc1"
         await add(node, url=f"{sink.url}/{path}?token=passw0rd&room=ops", headers=headers)
         reply = await node.api.post("/alarm_targets/ops/test")
@@ -526,7 +526,7 @@ async def shown(node: ManagedNode) -> list[Any]:
 
 
 async def test_an_export_contains_targets_silences_and_thresholds(sink: HttpSink, tmp_path: Path) -> None:
-    config = {"node": {"data_dir": str(tmp_path)}, "durability": {"level": "disk"}}
+    config: dict[str, Any] = {"node": {"data_dir": str(tmp_path)}, "durability": {"level": "disk"}}
     async with managed_node() as node:
         await add(node, url=sink.url, headers={"Authorization": "Bearer s3cret"})
         body = {"id": "off", "type": "mqtt", "config": {"topic": "a"}, "enabled": False, "alarms": ["disk*"]}
