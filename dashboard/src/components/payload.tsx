@@ -2,7 +2,8 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 import { bytes as size } from "../format";
 import { texts } from "../texts/common";
 import { pieces } from "../visible";
-import { toast } from "./toast";
+import { copyText } from "./copy";
+import { toast, toastError } from "./toast";
 
 export type Form = "text" | "json" | "hex" | "cbor";
 const FORMS: Form[] = ["text", "json", "hex", "cbor"];
@@ -126,7 +127,7 @@ export function Payload({ bytes }: { bytes: Uint8Array }) {
     shown = found.text;
     if (!found.valid && whole) note = texts.payload.notText;
   }
-  const copy = (): void => void navigator.clipboard?.writeText(shown).then(() => toast(texts.payload.copied));
+  const copy = (): void => void copyText(shown).then(() => toast(texts.payload.copied), toastError);
   return (
     <div class="payload">
       <div class="payload-tools">

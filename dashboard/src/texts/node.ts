@@ -118,7 +118,7 @@ export const texts = inLanguage("node", {
     none: "No modules.",
   },
   transfer: {
-    about: "An export file contains the rules, resources, users, access rules, bans and applications of this node, in the EMQX 4.4 format.",
+    about: "An export file contains the rules, resources, users, access rules, bans, applications and alarm targets of this node, in the EMQX 4.4 format.",
     make: "Export now",
     made: (name: string) => `Export ${name} created`,
     files: "Files",

@@ -126,13 +126,14 @@ export function ClientList() {
   const load = (page: number, limit: number, signal: AbortSignal): Promise<Page<Client>> =>
     api.page<Client>("/clients", { ...filters, ...(order && { _sort: order }), _page: page, _limit: limit }, signal);
   const matching = async (): Promise<string[]> => {
-    const ids: string[] = [];
-    for (let page = 1; ids.length < MATCHING; page += 1) {
+    // A set: while the pages are read, a client may move to the next one.
+    const ids = new Set<string>();
+    for (let page = 1; ids.size < MATCHING; page += 1) {
       const { rows, meta } = await api.page<Client>("/clients", { ...filters, _page: page, _limit: 1_000 });
-      ids.push(...rows.map((client) => client.clientid));
+      for (const client of rows) ids.add(client.clientid);
       if (!meta.hasnext || rows.length === 0) break;
     }
-    return ids;
+    return [...ids];
   };
   return (
     <>

@@ -47,6 +47,24 @@ const BESIDE = 4;
 /** The code of the API for a client that is neither connected nor has a session. */
 const GONE = 112;
 
+/** End these clients; returns those that could not be ended. */
+export async function kickEach(ids: string[]): Promise<string[]> {
+  const waiting = [...ids];
+  const failed: string[] = [];
+  const worker = async (): Promise<void> => {
+    for (let id = waiting.pop(); id !== undefined; id = waiting.pop()) {
+      try {
+        await api.del(`/clients/${part(id)}`);
+      } catch (error) {
+        // It has gone meanwhile.
+        if (!(error instanceof ApiError && error.code === GONE)) failed.push(id);
+      }
+    }
+  };
+  await Promise.all(Array.from({ length: BESIDE }, worker));
+  return failed;
+}
+
 /** End all these clients: they are counted and named first. */
 export async function kickAll(read: () => Promise<string[]>, onDone: () => void): Promise<void> {
   const ids = await read();
@@ -54,26 +72,16 @@ export async function kickAll(read: () => Promise<string[]>, onDone: () => void)
     toast(texts.kick.noneLeft);
     return;
   }
-  let failed = 0;
+  // Another attempt is about those that failed: of the others, some may have connected again.
+  let left = ids;
   const done = await confirm({
     title: texts.kick.allTitle(ids.length),
     hits: ids,
     text: texts.kick.text,
     action: texts.kick.allAction(ids.length),
     work: async () => {
-      const waiting = [...ids];
-      const worker = async (): Promise<void> => {
-        for (let id = waiting.pop(); id !== undefined; id = waiting.pop()) {
-          try {
-            await api.del(`/clients/${part(id)}`);
-          } catch (error) {
-            // It has gone meanwhile.
-            if (!(error instanceof ApiError && error.code === GONE)) failed += 1;
-          }
-        }
-      };
-      await Promise.all(Array.from({ length: BESIDE }, worker));
-      if (failed > 0) throw new Error(texts.kick.someFailed(failed, ids.length));
+      left = await kickEach(left);
+      if (left.length > 0) throw new Error(texts.kick.someFailed(left.length, ids.length));
     },
   });
   if (done) toast(texts.kick.allDone(ids.length));

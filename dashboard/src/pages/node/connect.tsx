@@ -2,10 +2,11 @@
 
 import { api } from "../../api";
 import { Empty, Facts, Section } from "../../components/basic";
+import { copyText } from "../../components/copy";
 import { ErrorPanel } from "../../components/error";
 import { ChosenFilter, TypedFilter } from "../../components/filters";
 import { Name } from "../../components/name";
-import { toast } from "../../components/toast";
+import { toast, toastError } from "../../components/toast";
 import { useData, useQuery } from "../../hooks";
 import { link } from "../../router";
 import { texts } from "../../texts/node";
@@ -51,7 +52,7 @@ export function Connect() {
   const languages = languagesOf(endpoint);
   const language = languages.find((one) => one === wanted) ?? (languages[0] as Language);
   const text = snippet(language, endpoint, username) ?? "";
-  const copy = (): void => void navigator.clipboard?.writeText(text).then(() => toast(T.copied));
+  const copy = (): void => void copyText(text).then(() => toast(T.copied), toastError);
   const others = data.listeners.filter((one) => one !== data.listeners[0]).map((one) => one.id);
   return (
     <>

@@ -118,7 +118,7 @@ export const texts: typeof English = {
     none: "没有模块。",
   },
   transfer: {
-    about: "导出文件采用 EMQX 4.4 的格式，包含该节点的规则、资源、用户、访问规则、黑名单和应用。",
+    about: "导出文件采用 EMQX 4.4 的格式，包含该节点的规则、资源、用户、访问规则、黑名单、应用和告警通知。",
     make: "立即导出",
     made: (name: string) => `已创建导出文件 ${name}`,
     files: "文件",
