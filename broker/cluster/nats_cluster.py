@@ -1,5 +1,6 @@
 """NatsCluster: the cluster of a node, assembled: its parts are created, started and stopped in this order."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -34,10 +35,11 @@ from .replicas import returning
 from .replicas.copies import Copies
 from .replicas.origin import IN_SYNC
 from .replicas.records import ReplicaRecord, ReplicaRecords
-from .replicas.shipping import Shipping
+from .replicas.shipping import TICK, Shipping
 from .replicas.takeover import Host, Takeovers
 from .shared.retained import ClusterRetained
 from .shared.rows import Rows
+from .tasks import Tasks
 from .wills import RefusalOf, Wills
 
 logger = logging.getLogger(__name__)
@@ -96,14 +98,19 @@ class NatsCluster:
         self.copies: Copies | None = None
         self.shipping: Shipping | None = None
         self.takeovers: Takeovers | None = None
+        self._tasks = Tasks()
         if context.settings.replicas and directory is not None:
-            records = self.replica_records = ReplicaRecords(context)
-            self.shipping = Shipping(context, self.membership, records)
-            self.shipping.on_replaced.append(self._replaced)
+            records = self._make_shipping()
             if host is not None:
                 self.copies = Copies(context, self.membership, records, directory)
                 self.takeovers = Takeovers(context, self.membership, self.calls, records, self.copies, host)
                 self.claims.expected = self.takeovers.is_expected
+
+    def _make_shipping(self) -> ReplicaRecords:
+        records = self.replica_records = ReplicaRecords(self.context)
+        self.shipping = Shipping(self.context, self.membership, records)
+        self.shipping.on_replaced.append(self._replaced)
+        return records
 
     async def prepare(self) -> None:
         """Before the store is opened: find out whether another node has taken over this one.
@@ -134,6 +141,8 @@ class NatsCluster:
         :raises NatsRefused: this node is rejected, or this NATS cannot be used."""
         self.membership.identify()
         self.handover.load()
+        if self.membership.copied and self.shipping is None and self._directory is not None:
+            self._make_shipping()  # ``cluster.replicas`` is 0 now, and the record still names nodes that may take over
         if self.shipping is not None:
             self.shipping.attach()
         self.calls.start()
@@ -184,9 +193,24 @@ class NatsCluster:
             if self.copies is not None:
                 self.copies.start()
             self.shipping.start()
+            if not self.context.settings.replicas:
+                self._tasks.run(self._withdraw_copies(self.shipping))
             durability = self.context.broker.durability
             assert durability is not None
             durability.copies_bytes = self._copies_bytes
+
+    async def _withdraw_copies(self, shipping: Shipping) -> None:
+        """End the copies of an earlier start. Until no node may take over from them, acknowledgements wait for them."""
+        while shipping.may_be_used:
+            await asyncio.sleep(TICK)
+        while True:
+            try:
+                await shipping.withdraw()
+                break
+            except (Unavailable, Unknown):
+                await asyncio.sleep(TICK)
+        self.membership.note_no_copies()
+        logger.info("replicas_ended node=%s setting=cluster.replicas", self.context.node)
 
     def _copies_bytes(self) -> int:
         """Return the memory of batches that other nodes, or the disk of a copy here, have yet to confirm."""
@@ -220,6 +244,7 @@ class NatsCluster:
         """Stop taking part, after the clients have disconnected."""
         if self.takeovers is not None:
             await self.takeovers.stop()
+        await self._tasks.stop()
         await self.evacuation.stop()
         await self.retained.flush(_LAST_FRAMES)
         self._stop_sharing()
@@ -343,6 +368,8 @@ class NatsCluster:
     async def leave(self, for_good: bool = False) -> None:
         """As ``core.cluster.Cluster.leave``. ``for_good``: no node may join with the data of this one."""
         self.membership.check_leave()
+        if self.takeovers is not None:
+            self.takeovers.check_leave()
         await self._end_own_copies(for_good)
         await self.wills.withdraw()
         await self.routes.withdraw()

@@ -59,12 +59,14 @@ _DATA_DIR: Final = "node.data_dir"
 
 class Identity(msgspec.Struct, array_like=True, frozen=True):
     """Row of table ``cluster``: the uid of the data, how often it was started, whether it has left the cluster.
-    ``refused_uids``: as in ``MemberRecord``, for a bucket that has lost them."""
+    ``refused_uids``: as in ``MemberRecord``, for a bucket that has lost them. ``copied``: other nodes may have copies
+    of the data."""
 
     uid: str
     incarnation: int
     left: bool = False
     refused_uids: tuple[str, ...] = ()
+    copied: bool = False
 
 
 class NameTaken(NatsRefused):
@@ -86,7 +88,8 @@ def _date(time: float) -> str:
 
 class Members:
     """``peers``: the other nodes by name, stopped ones too. ``joined``: whether this node has its record.
-    ``known``: whether all members are in ``peers``; not before NATS has reported all of them.
+    ``known``: whether all members are in ``peers``; not before NATS has reported all of them. ``copied``: other nodes
+    may have copies of this node's data (``cluster.replicas``), now or from an earlier start.
 
     ``on_isolated`` is called when ``isolated`` has changed; ``on_refused`` when this node is no member any more, as it
     was forced out or another one has its name.
@@ -113,6 +116,7 @@ class Members:
         self._replaces: MemberRecord | None = None
         self.joined = False
         self.left = False
+        self.copied = bool(context.settings.replicas)
         self.replaced = False
         self._told = False
         self.on_isolated: list[Callable[[], None]] = []
@@ -150,6 +154,7 @@ class Members:
         else:
             self._wire.identify(row.uid, row.incarnation + 1)
             self._refused_uids = row.refused_uids
+            self.copied = self.copied or row.copied
             self._note_left(row.left)
         self._store_identity()
 
@@ -157,7 +162,13 @@ class Members:
         return f"{self._context.rng.getrandbits(128):032x}"
 
     def _store_identity(self) -> None:
-        self._table.put(_SELF, Identity(self._wire.uid, self._wire.incarnation, self.left, self._refused_uids))
+        wire = self._wire
+        self._table.put(_SELF, Identity(wire.uid, wire.incarnation, self.left, self._refused_uids, self.copied))
+
+    def note_no_copies(self) -> None:
+        """Note that no other node may use a copy of this node's data."""
+        self.copied = False
+        self._store_identity()
 
     async def start(self) -> None:
         """Become a member if NATS is connected; otherwise as soon as it is.

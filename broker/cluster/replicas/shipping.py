@@ -198,6 +198,11 @@ class Shipping:
         self._context.alarms.deactivate(_ALARM)
         self._context.alarms.deactivate(_TROUBLE)
 
+    @property
+    def may_be_used(self) -> bool:
+        """Whether a node may take over this one from a copy, as far as is known."""
+        return not self.core.known or bool(self.core.replaced or self.core.waited_for)
+
     async def withdraw(self) -> None:
         """Have no copies any more: this node leaves the cluster. Raises Unavailable or Unknown."""
         if self._stopped:

@@ -146,6 +146,15 @@ class Takeovers:
         peer = self._members.peers.get(node)
         return node == self._context.node or (peer is not None and peer.running)
 
+    def check_leave(self) -> None:
+        """:raises ChangeRefused: this node runs others, and only it can finish what they owe."""
+        us, held = self._context.node, self._copies.held()
+        records = [each for each in self._records.all() if each.hosted_by == us and not each.ended]
+        nodes = sorted(each.node for each in records if each.node in held)
+        if nodes:
+            names = ", ".join(nodes)
+            raise ChangeRefused(f"{us} runs {names} from its copy, and cannot leave yet (taipan-ctl cluster replicas)")
+
     # ---------------------------------------------------------------------- orders
 
     async def order(self, node: str) -> bool:
@@ -336,6 +345,10 @@ class Takeovers:
         try:
             directory = await self._copies.release(record.node)
             if directory is None or not directory.exists():
+                if self._members.known and record.node not in self._members.peers:
+                    # It had left, and this node was stopped before the record said so.
+                    await self._end(record)
+                    return
                 self._complain(record.node, "its directory does not exist")
                 await asyncio.sleep(_TRY_AGAIN)
                 return
@@ -407,7 +420,10 @@ class Takeovers:
     async def _serve(self, hosted: Hosted, record: ReplicaRecord) -> None:
         if not await hosted.serve_until_done():
             return
-        # Its name is free now, and so is its record: the node itself may be waiting for both.
-        await self._until_written(msgspec.structs.replace(record, in_sync=(), hosted_by=self._context.node, ended=True))
+        await self._end(record)
         del self.hosted[record.node]
+
+    async def _end(self, record: ReplicaRecord) -> None:
+        """Write that a node owes nothing, and has left. Its name is free then, for which the node itself may wait."""
+        await self._until_written(msgspec.structs.replace(record, in_sync=(), hosted_by=self._context.node, ended=True))
         self._copies.accept_again(record.node)

@@ -413,3 +413,73 @@ async def test_a_node_that_was_replaced_while_it_ran_serves_nobody(tmp_path: Pat
         await cluster.kill(1)
         await cluster.start(1)
         await cluster.wait_until_running()
+
+
+def set_replicas(cluster: ClusterNodes, number: int, replicas: int) -> None:
+    """Change the setting for the next start of a node."""
+    settings = cluster.settings[number]
+    assert settings.cluster is not None
+    table = msgspec.structs.replace(settings.cluster, replicas=replicas)
+    cluster.settings[number] = msgspec.structs.replace(settings, cluster=table)
+
+
+async def test_a_node_that_no_longer_has_copies_is_not_replaced_by_an_old_one(tmp_path: Path) -> None:
+    """What it has accepted since then is on its own disk only."""
+    async with replicated(tmp_path, count=2) as cluster:
+        await away(cluster[1], "s", 5, "t")
+        await cluster.stop(1)
+        set_replicas(cluster, 1, 0)
+        await cluster.start(1)
+        await cluster.wait_until_running()
+        publisher = await cluster[1].client("p")
+        await publisher.publish("t", b"1", qos=1)
+        records = part(cluster, 0).replica_records
+        assert records is not None
+        await until(lambda: records.of(cluster.name(1)) is None)
+        await cluster.kill(1)
+        await asyncio.sleep(2 * 2.0)
+        assert not cluster[0].server.hosted
+        set_replicas(cluster, 1, 1)
+        await cluster.start(1)
+        await cluster.wait_until_running()
+        client = await cluster[1].client("s", expiry=3600, session_present=True)
+        assert await payloads(client, 1) == [b"1"]
+        await until_copied(cluster)
+        await lose(cluster, 1)
+        await until(lambda: cluster.name(1) in cluster[0].server.hosted)
+        await cluster[0].client("s", expiry=3600, session_present=True)
+
+
+async def test_a_host_does_not_leave_the_cluster(tmp_path: Path) -> None:
+    """Nobody could finish what the lost node owes."""
+    async with replicated(tmp_path) as cluster:
+        publisher = await cluster[1].client("p")
+        await publisher.publish("$delayed/6/t", b"late", qos=1)
+        host = await lose(cluster, 1)
+        await until(lambda: cluster.name(1) in cluster[host].server.hosted)
+        with pytest.raises(ChangeRefused, match=f"runs {cluster.name(1)} from its copy"):
+            await cluster[host].server.cluster.leave()
+        await until_ended(cluster, 1)
+        await cluster[host].server.cluster.leave()
+
+
+async def test_a_host_stops_before_the_last_record(tmp_path: Path) -> None:
+    """The lost node has left, and its copy is deleted, but the record does not say so yet."""
+    async with replicated(tmp_path) as cluster:
+        await away(cluster[1], "s", 5, "t")
+        host = await lose(cluster, 1)
+        takeovers = part(cluster, host).takeovers
+        assert takeovers is not None
+
+        async def not_yet(made: ReplicaRecord) -> None:
+            await asyncio.Event().wait()
+
+        takeovers._until_written = not_yet  # type: ignore[method-assign]
+        directory = copy_directory(cluster._data_dir(host), cluster.name(1))
+        await until(lambda: cluster.name(1) in cluster[host].server.hosted)
+        await until(lambda: not directory.exists())
+        await cluster.kill(host)
+        await cluster.start(host)
+        await until_ended(cluster, 1)
+        await cluster.start(1)
+        await cluster.wait_until_running()
