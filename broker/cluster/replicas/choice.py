@@ -2,22 +2,32 @@
 
 from collections.abc import Mapping
 from hashlib import blake2b
+from typing import NamedTuple
 
 
-def choose(origin: str, rack: str, candidates: Mapping[str, str], count: int) -> list[str]:
+class Place(NamedTuple):
+    """Where a node runs. An empty rack is one of its own. ``host``: the name of its machine, which the workers of a
+    machine share."""
+
+    rack: str
+    host: str
+
+
+def choose(origin: str, place: Place, candidates: Mapping[str, Place], count: int) -> list[str]:
     """Return the ``count`` nodes that are to have copies of ``origin``, fewer if there are fewer candidates.
 
-    ``candidates``: the racks of the nodes by name; an empty rack is one of its own. Rendezvous hashing: each node ranks
-    the others by a hash of both names, so a node that comes or goes changes only the choice of those that rank it high.
-    A node in a rack that has neither the origin nor another copy is preferred."""
+    ``candidates``: the places of the nodes by name. Rendezvous hashing: each node ranks the others by a hash of both
+    names, so a node that comes or goes changes only the choice of those that rank it high. A node in a rack, and then
+    one on a machine, that has neither the origin nor another copy is preferred."""
     ranked = sorted(candidates, key=lambda name: _rank(origin, name))
-    racks = {rack} - {""}
+    racks, hosts = {place.rack} - {""}, {place.host}
     chosen: list[str] = []
     while ranked and len(chosen) < count:
-        best = next((name for name in ranked if candidates[name] not in racks), ranked[0])
+        best = min(ranked, key=lambda name: (candidates[name].rack in racks, candidates[name].host in hosts))
         ranked.remove(best)
         chosen.append(best)
-        racks |= {candidates[best]} - {""}
+        racks |= {candidates[best].rack} - {""}
+        hosts.add(candidates[best].host)
     return chosen
 
 

@@ -6,6 +6,7 @@ record in NATS, and the alarm ``replica_missing``.
 
 import asyncio
 import logging
+import socket
 import zlib
 from collections import deque
 from collections.abc import Callable
@@ -23,7 +24,7 @@ from ..nats.interface import REPLICAS as BUCKET
 from ..nats.interface import NoAnswer, Unavailable, Unknown, WrongRevision
 from ..tasks import Tasks
 from ..wire import OVERHEAD
-from .choice import choose
+from .choice import Place, choose
 from .frames import (
     Answer,
     Ask,
@@ -122,6 +123,7 @@ class Shipping:
         self._not_before: dict[str, float] = {}
         self._run = 0
         self._revision = 0
+        self._place = Place(settings.rack, socket.gethostname())
         self._chosen: list[str] = []
         # (batches before this one can be deleted, once a follower has this one)
         self._dropped = (0, 0)
@@ -243,8 +245,9 @@ class Shipping:
 
     def _choose(self, now: float) -> None:
         running = [each for each in self._members.running() if each.name != self._context.hosted_by]
-        candidates = {peer.name: peer.record.rack for peer in running if peer.record.rack is not None}
-        chosen = choose(self._context.node, self._settings.rack, candidates, self._settings.replicas)
+        places = [(each.name, each.record.rack, each.record.host) for each in running]
+        candidates = {name: Place(rack, host) for name, rack, host in places if rack is not None}
+        chosen = choose(self._context.node, self._place, candidates, self._settings.replicas)
         if chosen != self._chosen:
             self._chosen = chosen
             logger.info("replicas_chosen nodes=%s setting=%s", ",".join(chosen) or "-", _SETTING)
