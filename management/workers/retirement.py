@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from ..operations.membership import Evacuation, Membership
@@ -26,16 +27,21 @@ async def retire(membership: Membership) -> None:
                 now.sessions, now.messages_for_others, now.kept, now.delayed,
             )  # fmt: skip
         await asyncio.sleep(_LOOK_EVERY)
-    await membership.leave()
+    await _until_done(membership.leave)
     logger.info("worker_retired node=%s", membership.node)
 
 
 async def _until_accepted(membership: Membership) -> None:
     """Start the evacuation, as soon as another worker can accept sessions."""
+    await _until_done(membership.start_evacuation)
+
+
+async def _until_done(change: Callable[[], Awaitable[object]]) -> None:
+    """Try again until a change is not refused."""
     told = ""
     while True:
         try:
-            await membership.start_evacuation()
+            await change()
             return
         except Refusal as refusal:
             if str(refusal) != told:
