@@ -292,7 +292,9 @@ class Server:
             self._poller = Poller(loop) if HAS_EPOLL else None
             self._make_listeners()
             if self._nats_cluster is not None:
-                await self._nats_cluster.prepare()
+                salvaged = await self._nats_cluster.prepare()
+                if self.store is not None:
+                    self.store.salvaged_before = salvaged
             if self.store is not None:
                 await self._recover(self.store, loop)
                 await self.store.flush()

@@ -12,6 +12,7 @@ from ..config import ZoneSettings
 from ..core.cluster import ChangeRefused, CopyStatus, Handler, Member, NodeUnreachable
 from ..core.outcome import Outcome
 from ..mqtt.message import Message
+from ..persistence.log.salvage import SalvageReport
 from ..session.client_info import ClientInfo
 from ..session.limits import Limits
 from ..session.session import Session
@@ -112,15 +113,16 @@ class NatsCluster:
         self.shipping.on_replaced.append(self._replaced)
         return records
 
-    async def prepare(self) -> None:
-        """Before the store is opened: find out whether another node has taken over this one.
+    async def prepare(self) -> SalvageReport | None:
+        """Before the store is opened: find out whether another node has taken over this one. Return what was damaged in
+        the file of the store, if it was read.
 
         :raises NatsRefused: this NATS cannot be used."""
         if self.takeovers is None or self.replica_records is None or self._directory is None:
-            return
+            return None
         await self.nats.start()
         self._connected = True
-        await returning.settle(self.context, self.replica_records, self._directory)
+        return await returning.settle(self.context, self.replica_records, self._directory)
 
     def _replaced(self, record: ReplicaRecord) -> None:
         node = self.context.node

@@ -19,6 +19,7 @@ from ..persistence.log.backup_file import BackupHead, BackupWriter
 from ..persistence.log.batch import decode
 from ..persistence.log.check_file import CheckFile
 from ..persistence.log.errors import StoreError
+from ..persistence.log.salvage import SalvageReport
 from ..persistence.log.sqlite_log import SqliteLog
 from ..persistence.log.write_ahead_log import WriteAheadLog
 from ..persistence.tables import Tables
@@ -55,6 +56,8 @@ class Store:
         self._accept_loss = accept_loss
         self._check = CheckFile(directory / CHECK_FILE)
         self._log = SqliteLog(directory / FILE, check=self._check)
+        # What was damaged in the file when it was read before this start, and is not any more.
+        self.salvaged_before: SalvageReport | None = None
         # The results of the start.
         self.loss = StoreLoss()
         self._state: RecoveredState | None = None
@@ -73,6 +76,7 @@ class Store:
             raise StoreError(f"node.data_dir {log.path.parent}: {error.strerror}") from None
         self._check.read()
         log.open()
+        log.salvaged = log.salvaged or self.salvaged_before
         self._state = read_batches(self._batches(), self._queue_memory)
         self._state.load_inflight(log.read)
         if log.salvaged is not None:

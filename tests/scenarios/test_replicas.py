@@ -695,3 +695,18 @@ async def test_a_node_leaves_the_cluster(tmp_path: Path) -> None:
         await cluster[0].server.cluster.join(cluster.name(1))
         await until_in_sync(*cluster.nodes.values())
         await flood(publisher, 10)
+
+
+async def test_a_damaged_store_is_reported(tmp_path: Path) -> None:
+    """An origin reads its store before it starts, to find out whether it was replaced."""
+    async with replicated(tmp_path) as cluster:
+        await until_in_sync(cluster[0], cluster[1])
+        cluster.expected = ("store_damaged",)
+        await away(cluster[0], "s", 5, "t")
+        await cluster.stop(0)
+        with (cluster._data_dir(0) / "taipan.db").open("r+b") as file:
+            file.write(b"damaged")
+        node = await cluster.start(0)
+        assert "store_damaged" in node.server.alarms.active
+        await until_in_sync(node)
+        await node.client("s", 5, expiry=3600, session_present=True)

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from ...persistence.log.salvage import SalvageReport
 from ...store.set_aside import read_row, set_aside
 from ..context import ClusterContext
 from ..members.members import TABLE as MEMBER_TABLE
@@ -32,25 +33,28 @@ async def _read(context: ClusterContext, records: ReplicaRecords) -> ReplicaReco
     return records.decode(await context.nats.read(BUCKET, node_key(context.node)))
 
 
-async def settle(context: ClusterContext, records: ReplicaRecords, directory: Path) -> None:
-    """Set the store of a replaced node aside, and wait until its name is free. Called before the store is opened.
+async def settle(context: ClusterContext, records: ReplicaRecords, directory: Path) -> SalvageReport | None:
+    """Set the store of a replaced node aside, and wait until its name is free. Called before the store is opened. Return
+    what was damaged in the file of the store.
 
     Without NATS, the node starts with the data that it has: it acknowledges nothing until it knows its record."""
     try:
         record = await _read(context, records)
     except (Unavailable, NoAnswer) as error:
         logger.warning("replaced_unknown error=%s setting=cluster.servers", str(error) or type(error).__name__)
-        return
+        return None
     if record is None:
-        return
-    row = await asyncio.to_thread(read_row, directory, MEMBER_TABLE, _SELF)
+        return None
+    row, salvaged = await asyncio.to_thread(read_row, directory, MEMBER_TABLE, _SELF)
     has_data = row is not None and msgspec.msgpack.decode(row, type=Identity).uid == record.uid
     if has_data and not record.hosted_by:
-        return
+        return salvaged
     if has_data:
         aside = await asyncio.to_thread(set_aside, directory)
         logger.warning("store_set_aside node=%s by=%s directory=%s", context.node, record.hosted_by, aside)
+        salvaged = None
     await _until_free(context, records, record)
+    return salvaged
 
 
 async def _until_free(context: ClusterContext, records: ReplicaRecords, record: ReplicaRecord | None) -> None:
