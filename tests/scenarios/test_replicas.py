@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import shutil
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,7 +14,9 @@ import pytest
 
 from taipan.broker.cluster.nats.interface import REPLICAS
 from taipan.broker.cluster.nats_cluster import NatsCluster
+from taipan.broker.cluster.replicas import copies as copies_module
 from taipan.broker.cluster.replicas.copies import Copies
+from taipan.broker.cluster.replicas.frames import Resume
 from taipan.broker.cluster.replicas.records import ReplicaRecord, copy_directory
 from taipan.broker.cluster.replicas.shipping import Shipping
 from taipan.broker.cluster.wire import node_key
@@ -710,3 +713,34 @@ async def test_a_damaged_store_is_reported(tmp_path: Path) -> None:
         assert "store_damaged" in node.server.alarms.active
         await until_in_sync(node)
         await node.client("s", 5, expiry=3600, session_present=True)
+
+
+async def test_an_answer_to_an_earlier_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The follower's disk is slow, and the origin starts again: the copy continues where the last start wants it to."""
+    async with replicated(tmp_path) as cluster:
+        await until_in_sync(cluster[0], cluster[1])
+        went_on = threading.Event()
+        calls: list[Resume] = []
+
+        def set_back(log: SqliteLog, frame: Resume) -> None:
+            calls.append(frame)
+            if len(calls) == 1:
+                assert went_on.wait(30)
+            before(log, frame)
+
+        before = copies_module._set_back
+        monkeypatch.setattr(copies_module, "_set_back", set_back)
+        await cluster.kill(0)
+        try:
+            await cluster.start(0)
+            await until(lambda: calls)
+            incarnation = copies(cluster[1])._copies[cluster.name(0)].incarnation
+            await cluster.kill(0)
+            await cluster.start(0)
+            await until(lambda: copies(cluster[1])._copies[cluster.name(0)].incarnation > incarnation)
+            assert len(calls) == 1
+        finally:
+            went_on.set()
+        await until_in_sync(cluster[0])
+        assert len(calls) == 2
+        await assert_same_logs(cluster, 0, 1)

@@ -45,7 +45,8 @@ _DELETED: Final = "replica_deleted"
 
 class _Copy:
     """The copy of one origin. ``log``: None while its files are closed. ``receiving``: the origin knows what it has,
-    and sends what follows. ``received``: the newest batch that has arrived; ``disk``: that is on disk."""
+    and sends what follows. ``received``: the newest batch that has arrived; ``disk``: that is on disk. ``attempt``: grows
+    with each attempt to copy, also those of other starts of the origin, whose runs have the same numbers."""
 
     def __init__(self, origin: str, directory: Path, uid: str) -> None:
         self.origin = origin
@@ -53,6 +54,7 @@ class _Copy:
         self.uid = uid
         self.run = 0
         self.incarnation = 0
+        self.attempt = 0
         self.log: SqliteLog | None = None
         self.writer: LogWriter | None = None
         self.closed: asyncio.Future[None] | None = None
@@ -176,7 +178,7 @@ class Copies:
                     # An origin asks only about what it has sent: this copy was closed in the meantime.
                     self._answer(header.node, CopyRefused(frame.run, "the copy was closed", True))
             elif isinstance(frame, Resume):
-                self._tasks.run(self._resume(copy, frame))
+                self._tasks.run(self._resume(copy, frame, copy.attempt))
             elif isinstance(frame, DropBatches):
                 if copy.receiving and copy.writer is not None and copy.received >= frame.before:
                     copy.writer.post(DropJob(frame.before))
@@ -212,12 +214,13 @@ class Copies:
         if again and (copy.receiving or copy.lock.locked()):
             return  # it was repeated
         copy.receiving = False
-        self._tasks.run(self._open(copy, header.uid, run))
+        copy.attempt += 1
+        self._tasks.run(self._open(copy, header.uid, run, copy.attempt))
 
-    async def _open(self, copy: _Copy, uid: str, run: int) -> None:
+    async def _open(self, copy: _Copy, uid: str, run: int, attempt: int) -> None:
         """Report what the copy has."""
         async with copy.lock:
-            if copy.run != run or copy.origin in self._released:
+            if copy.attempt != attempt or copy.origin in self._released:
                 return
             found: list[tuple[int, int]] = []
             try:
@@ -237,9 +240,9 @@ class Copies:
             newest, before = [*found, (0, 0), (0, 0)][:2]
             self._answer(copy.origin, Have(run, *newest, *before))
 
-    async def _resume(self, copy: _Copy, frame: Resume) -> None:
+    async def _resume(self, copy: _Copy, frame: Resume, attempt: int) -> None:
         async with copy.lock:
-            if copy.run != frame.run or copy.origin in self._released:
+            if copy.attempt != attempt or copy.origin in self._released:
                 return
             if not copy.receiving:
                 try:
@@ -258,6 +261,8 @@ class Copies:
                     logger.error("replica_trouble node=%s error=%s setting=node.data_dir", copy.origin, error)
                     self._answer(copy.origin, CopyRefused(frame.run, str(error)))
                     return
+                if copy.attempt != attempt:
+                    return  # the origin has begun again in the meantime
                 copy.received = copy.disk = frame.position
                 copy.queued.clear()
                 copy.queued_bytes = 0
@@ -393,6 +398,7 @@ class Copies:
                 return
             await self._close(copy)
             copy.run = 0
+            copy.attempt += 1
             try:
                 await asyncio.to_thread(shutil.rmtree, copy.directory, True)
             finally:
