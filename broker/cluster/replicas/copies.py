@@ -45,8 +45,8 @@ _DELETED: Final = "replica_deleted"
 
 class _Copy:
     """The copy of one origin. ``log``: None while its files are closed. ``receiving``: the origin knows what it has,
-    and sends what follows. ``received``: the newest batch that has arrived; ``disk``: that is on disk. ``attempt``: grows
-    with each attempt to copy, also those of other starts of the origin, whose runs have the same numbers."""
+    and sends what follows. ``received``: the newest batch that has arrived; ``disk``: that is on disk. ``attempt``:
+    grows with each attempt to copy, also those of other starts of the origin, whose runs have the same numbers."""
 
     def __init__(self, origin: str, directory: Path, uid: str) -> None:
         self.origin = origin

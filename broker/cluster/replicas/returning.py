@@ -34,8 +34,8 @@ async def _read(context: ClusterContext, records: ReplicaRecords) -> ReplicaReco
 
 
 async def settle(context: ClusterContext, records: ReplicaRecords, directory: Path) -> SalvageReport | None:
-    """Set the store of a replaced node aside, and wait until its name is free. Called before the store is opened. Return
-    what was damaged in the file of the store.
+    """Set the store of a replaced node aside, and wait until its name is free. Called before the store is opened.
+    Return what was damaged in the file of the store.
 
     Without NATS, the node starts with the data that it has: it acknowledges nothing until it knows its record."""
     try:
