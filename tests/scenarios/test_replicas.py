@@ -15,6 +15,8 @@ import pytest
 from taipan.broker.cluster.nats.interface import REPLICAS
 from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.cluster.replicas import copies as copies_module
+from taipan.broker.cluster.replicas import shipping as shipping_module
+from taipan.broker.cluster.replicas import tail
 from taipan.broker.cluster.replicas.copies import Copies
 from taipan.broker.cluster.replicas.frames import Resume
 from taipan.broker.cluster.replicas.records import ReplicaRecord, copy_directory
@@ -24,11 +26,11 @@ from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.packets import Ack
 from taipan.broker.mqtt.reason_codes import QUOTA_EXCEEDED, SERVER_UNAVAILABLE, SUCCESS, USE_ANOTHER_SERVER
 from taipan.broker.persistence.log.batch import decode
-from taipan.broker.persistence.log.check_file import Digests
+from taipan.broker.persistence.log.check_file import CheckFile, Digests
 from taipan.broker.persistence.log.errors import WriteTrouble
 from taipan.broker.persistence.log.sqlite_log import SqliteLog
 from taipan.broker.store import compaction
-from tests.support.cluster_nodes import ClusterNodes, _logs_of_copies, cluster_nodes
+from tests.support.cluster_nodes import ClusterNodes, _CopiedLog, _logs_of_copies, cluster_nodes
 from tests.support.nats_server import NatsServers
 from tests.support.node import Node, make_settings
 from tests.support.peer import Peer
@@ -270,6 +272,77 @@ async def test_deleted_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         copy = copies(cluster[1])._copies[cluster.name(0)]
         await until(lambda: copy.log is not None and copy.log.first == log.first_batch)
         await assert_same_logs(cluster, 0, 1)
+
+
+async def test_batches_are_deleted_while_a_copy_is_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the copy then has of the old batches is not the whole of them: a session that ended in a missing one would
+    be back. So the copy does not count before the old ones are deleted there, too."""
+    monkeypatch.setattr(shipping_module, "WINDOW", 100_000)
+    monkeypatch.setattr(tail, "KEPT_BYTES", 100_000)
+    async with replicated(tmp_path) as cluster:
+        await cluster.stop(1)
+        shutil.rmtree(cluster._data_dir(1))
+        await away(cluster[0], "gone", 5, "other")
+        publisher = await cluster[0].client("p", 5)
+        for _ in range(100):
+            await publisher.publish("t", b"x" * 10_000, qos=1, retain=True)
+        opened: list[_SlowLog] = []
+
+        def make_log(path: Path, check: CheckFile) -> SqliteLog:
+            opened.append(_SlowLog(path, check=check))
+            return opened[-1]
+
+        start = Copies.start
+
+        def with_slow_log(each: Copies) -> None:
+            each.make_log = make_log
+            start(each)
+
+        monkeypatch.setattr(Copies, "start", with_slow_log)
+        await cluster.start(1)
+        await until(lambda: opened and opened[-1].last > 3)
+        log = shipping(cluster[0])._log
+        await (await cluster[0].client("gone", 5, clean_start=True)).disconnect()
+        monkeypatch.setattr(compaction, "COMPACT_ABOVE", 100_000)
+        while log.first_batch <= opened[-1].last + 1 or log.dropping:
+            await publisher.publish("t", b"x" * 10_000, qos=1, retain=True)
+        position = opened[-1].last
+        opened[-1].may_append.set()
+        await until(lambda: opened[-1].last >= log.batch - 1)
+        await asyncio.sleep(1.0)
+        assert opened[-1].first < position < log.first_batch and not in_sync(cluster, 0, 1)
+        opened[-1].may_drop.set()
+        while in_sync(cluster, 0, 1) != (cluster.name(1),):
+            await asyncio.sleep(0.01)
+        assert opened[-1].first > position
+        monkeypatch.setattr(compaction, "COMPACT_ABOVE", 1 << 40)
+        store = cluster[0].server.store
+        assert store is not None
+        await until(lambda: not store.compaction.running)
+        if store.compaction._finishing is not None:
+            await store.compaction._finishing
+        await until(lambda: not log.dropping and opened[-1].first == log.first_batch)
+        await assert_same_logs(cluster, 0, 1)
+
+
+class _SlowLog(_CopiedLog):
+    """Appends some batches, and the others later; deletes later."""
+
+    def __init__(self, path: Path, check: CheckFile) -> None:
+        super().__init__(path, check=check)
+        self.may_append = threading.Event()
+        self.may_drop = threading.Event()
+
+    def append(self, seq: int, data: bytes, access: Digests | None = None) -> None:
+        assert self.last < 4 or self.may_append.wait(60)
+        super().append(seq, data, access)
+
+    def append_all(self, batches: list[tuple[int, bytes, Digests | None]]) -> None:
+        assert self.last < 4 or self.may_append.wait(60)
+        super().append_all(batches)
+
+    def drop_some(self, before: int) -> bool:
+        return super().drop_some(before) if self.may_drop.is_set() else True
 
 
 # --------------------------------------------------------------- a follower is lost

@@ -308,7 +308,8 @@ class Copies:
         copy.writer.post(Append(frame.number, data, frame.access))
 
     def _tell(self, copy: _Copy, missing: bool = False) -> None:
-        self._answer(copy.origin, At(copy.run, copy.disk, copy.received, missing, copy.trouble))
+        first = 0 if copy.log is None else copy.log.first
+        self._answer(copy.origin, At(copy.run, copy.disk, copy.received, missing, copy.trouble, first))
 
     def _answer(self, origin: str, answer: Have | At | CopyRefused | HoldingCopy) -> None:
         self._nats.publish(self._context.subject("copied", origin), self._context.wire.write(answer))

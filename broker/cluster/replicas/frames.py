@@ -70,12 +70,14 @@ class Have(BaseFrame, tag=1):
 
 class At(BaseFrame, tag=2):
     """Everything up to ``disk`` is on the follower's disk, and up to ``received`` has arrived. ``missing``: something
-    after that was lost on the way. ``trouble``: why the follower's disk accepts nothing at present."""
+    after that was lost on the way. ``trouble``: why the follower's disk accepts nothing at present. ``first``: the
+    oldest batch of the copy."""
 
     disk: int
     received: int
     missing: bool = False
     trouble: str = ""
+    first: int = 0
 
 
 class CopyRefused(BaseFrame, tag=3):

@@ -55,6 +55,7 @@ _PIECE: Final = 1_048_576
 _NEAR: Final = 1_048_576
 """Size in bytes of the batches that a follower may lack when acknowledgements begin to wait for it."""
 _RETRY: Final = 0.5
+_DROP_AGAIN: Final = 5.0
 _ASK_AFTER: Final = 0.3
 _LAST_BATCHES: Final = 2.0
 """Seconds that a node waits for its followers when it stops."""
@@ -84,7 +85,8 @@ class ReplicaStatus(NamedTuple):
 
 class _Session:
     """What this node sends to one follower. ``sent``: the newest batch that was sent. ``under_way``: number and size of
-    the batches that are not acknowledged yet."""
+    the batches that are not acknowledged yet. ``has_old``: the copy has batches that this node has deleted, perhaps not
+    all that belong together. ``drop_told``: when the follower was last told to delete them."""
 
     def __init__(self, name: str, subject: str, run: int) -> None:
         self.name = name
@@ -100,6 +102,8 @@ class _Session:
         self.went_back = (-1, -1e9)
         self.reading = False
         self.dropped = 0
+        self.drop_told = -1e9
+        self.has_old = False
 
     def forget_under_way(self) -> None:
         self.under_way.clear()
@@ -281,7 +285,7 @@ class Shipping:
         elif session.state == _RESUMING and now - session.told >= _RETRY:
             assert session.resume is not None
             self._send(session, session.resume, now)
-        elif session.state == _SENDING and session.under_way:
+        elif session.state == _SENDING and (session.under_way or session.has_old or session.dropped < self._dropped[0]):
             quiet = now - max(session.heard, session.told)
             if quiet >= min(_ASK_AFTER, self._settings.replica_timeout / 4):
                 self._send(session, Ask(session.run, session.sent), now)
@@ -364,14 +368,18 @@ class Shipping:
                     session.bytes -= under_way.pop()[1]
         near = self.core.last - answer.disk <= 1 or self._tail.bytes_after(answer.disk) <= _NEAR
         in_tail = self._is_in_tail(session)
+        before, needs = self._dropped
+        session.has_old = answer.first < before
         if answer.trouble:
             self.core.failed(name, answer.trouble)
             changed = True
         else:
-            changed = self.core.acknowledged(name, answer.disk, in_tail, near and in_tail, now)
-        before, needs = self._dropped
-        if session.dropped < before and answer.disk >= needs:
+            near = near and in_tail and not session.has_old
+            changed = self.core.acknowledged(name, answer.disk, in_tail, near, now)
+        lost = session.has_old and now - session.drop_told >= _DROP_AGAIN
+        if (session.dropped < before or lost) and answer.disk >= needs:
             session.dropped = before
+            session.drop_told = now
             self._send(session, DropBatches(session.run, before), now)
         self._send_more(session)
         if changed or self._trouble is not None:
