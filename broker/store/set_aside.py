@@ -17,7 +17,7 @@ _FILES: Final = (f"{FILE}*", CHECK_FILE, "cluster-routes")
 
 
 class FoundRow(NamedTuple):
-    """A row; ``None`` if there is none. ``salvaged``: what was damaged in the store's file, which is intact now."""
+    """A row; ``None`` if there is none. ``salvaged``: the damage that was found in the file, which is intact now."""
 
     row: bytes | None
     salvaged: SalvageReport | None

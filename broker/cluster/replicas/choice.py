@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 
 class Place(NamedTuple):
-    """Where a node runs. An empty rack is one of its own. ``host``: the name of its machine, which the workers of a
-    machine share."""
+    """The rack and the machine of a node. An empty rack is one of its own. ``host``: the machine, which its workers
+    share."""
 
     rack: str
     host: str
