@@ -398,11 +398,15 @@ class Takeovers:
             logger.error("replica_unusable node=%s error=%s", node, why)
 
     async def _give_back(self, record: ReplicaRecord, in_sync: tuple[str, ...]) -> None:
-        """Let another node take over, or the origin go on, because the copy here cannot be used."""
+        """Let another node take over, or the origin go on, because the copy here cannot be used.
+
+        The only copy stays in the record: it may be complete, and the disk full. Then this node tries again."""
         others = tuple(each for each in in_sync if each != self._context.node)
-        made = msgspec.structs.replace(record, in_sync=others, hosted_by="")
+        made = msgspec.structs.replace(record, in_sync=others or in_sync, hosted_by="")
         await self._until_written(made)
         self._copies.accept_again(record.node)
+        if not others:
+            await asyncio.sleep(_LONGEST_PAUSE)
 
     async def _until_written(self, made: ReplicaRecord) -> None:
         """Write the record of a node that this node runs, or ran."""

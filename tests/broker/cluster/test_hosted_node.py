@@ -13,9 +13,11 @@ from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.cluster.replicas import takeover
 from taipan.broker.cluster.replicas.records import ReplicaRecord, copy_directory
 from taipan.broker.core.cluster import RUNNING, STOPPED, ChangeRefused
+from taipan.broker.hosted_node import HostedNode
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.packets import Will
 from taipan.broker.mqtt.reason_codes import SERVER_UNAVAILABLE, USE_ANOTHER_SERVER
+from taipan.broker.persistence.log.errors import StoreError
 from tests.support.cluster_nodes import ClusterNodes, cluster_nodes
 from tests.support.node import Node
 from tests.support.peer import Peer
@@ -483,3 +485,25 @@ async def test_a_host_stops_before_the_last_record(tmp_path: Path) -> None:
         await until_ended(cluster, 1)
         await cluster.start(1)
         await cluster.wait_until_running()
+
+
+async def test_the_only_copy_cannot_be_used_at_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For example because the disk of the host is full: what only this copy has is not given up."""
+    monkeypatch.setattr(takeover, "_LONGEST_PAUSE", 1.0)
+    failed: list[str] = []
+    start = HostedNode.start
+
+    async def start_later(hosted: HostedNode) -> None:
+        if not failed:
+            failed.append(hosted.name)
+            raise StoreError("no space left on device")
+        await start(hosted)
+
+    monkeypatch.setattr(HostedNode, "start", start_later)
+    async with replicated(tmp_path, count=2) as cluster:
+        cluster.expected = ("replica_unusable",)
+        await away(cluster[1], "s", 5, "t")
+        await lose(cluster, 1)
+        await until(lambda: bool(failed))
+        await cluster.start(1)  # with an empty disk
+        await cluster[1].client("s", expiry=3600, session_present=True)
