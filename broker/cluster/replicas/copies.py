@@ -2,6 +2,7 @@
 it."""
 
 import asyncio
+import contextlib
 import json
 import logging
 import shutil
@@ -337,6 +338,12 @@ class Copies:
         log = self.make_log(directory / FILE, check)
         log.open()
         check.follow(log.last, None)
+        try:
+            log.flush_rest()  # the origin is about to be told that these batches are on disk
+        except StoreError:
+            with contextlib.suppress(StoreError):
+                log.checkpoint_and_close()
+            raise
         return log
 
     def _make_empty(self, copy: _Copy) -> None:

@@ -235,6 +235,12 @@ class SqliteLog:
         except (apsw.Error, OSError) as error:
             raise self._trouble(error) from error
 
+    def flush_rest(self) -> None:
+        """Flush what a process that was killed may have left in the operating system's cache: batches that can be read,
+        and are not on disk yet. Raises WriteTrouble."""
+        self._suspect = True
+        self.tidy()
+
     def drop_before(self, seq: int) -> None:
         """Delete all batches older than ``seq``, except the newest. Raises WriteTrouble; some may have been deleted."""
         while self.drop_some(seq):

@@ -18,11 +18,11 @@ def filled(directory: Path) -> None:
 
 
 def test_a_row_is_read(tmp_path: Path) -> None:
-    assert read_row(tmp_path, "table", "key") is None
+    assert read_row(tmp_path, "table", "key").row is None
     assert not list(tmp_path.iterdir())
     filled(tmp_path)
-    assert read_row(tmp_path, "table", "key") == b"row 39"
-    assert read_row(tmp_path, "table", "other") is None
+    assert read_row(tmp_path, "table", "key").row == b"row 39"
+    assert read_row(tmp_path, "table", "other").row is None
     assert is_intact(tmp_path)
 
 
@@ -43,4 +43,4 @@ def test_a_store_moves_out_of_the_way(tmp_path: Path) -> None:
     aside = set_aside(tmp_path)
     assert aside.parent == tmp_path and aside.name.startswith("replaced-")
     assert sorted(each.name for each in tmp_path.iterdir()) == sorted(["lock", aside.name])
-    assert read_row(aside, "table", "key") == b"row 39"
+    assert read_row(aside, "table", "key").row == b"row 39"

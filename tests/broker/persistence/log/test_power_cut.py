@@ -145,3 +145,26 @@ def test_a_full_disk_keeps_no_one_from_starting(tmp_path: Path, clean: bool) -> 
     with pytest.raises(WriteTrouble, match="no space left"):
         log.append(10, content(10))
     log._abandon()
+
+
+@pytest.mark.parametrize("flushes", [True, False])
+def test_batches_that_a_killed_process_did_not_flush(tmp_path: Path, flushes: bool) -> None:
+    """They can be read; ``flush_rest`` has them on disk."""
+    disk = FakeDisk("killed")
+    log = SqliteLog(tmp_path / "taipan.db", vfs="killed")
+    log.open()
+    log.append(1, b"one")
+    flush, disk.fail = disk.fail, lambda kind, _number: broken(kind) if kind == "sync" else None
+    with pytest.raises(WriteTrouble):
+        log.append(2, b"two")
+    log._abandon()
+    disk.fail = flush
+    again = SqliteLog(tmp_path / "taipan.db", vfs="killed")
+    again.open()
+    assert again.last == 2
+    before = len(disk.events)
+    if flushes:
+        again.flush_rest()
+    assert (("sync", "taipan.db-wal", 0, b"") in disk.events[before:]) == flushes
+    assert [data for _, data in again.scan()] == [b"one", b"two"]
+    again.checkpoint_and_close()
