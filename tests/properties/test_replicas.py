@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from taipan.broker.cluster.replicas.choice import Place, choose
+from taipan.broker.cluster.replicas.choice import CopyPlace, choose
 from taipan.broker.cluster.replicas.origin import ABSENT, IN_SYNC, OriginCopies
 
 NODES = ("a", "b", "c")
@@ -290,7 +290,7 @@ def test_few_copies_move() -> None:
     nodes = {f"n{number}": "" for number in range(10)}
 
     def chosen(names: dict[str, str]) -> dict[str, list[str]]:
-        places = {name: Place(rack, name) for name, rack in names.items()}
+        places = {name: CopyPlace(rack, name) for name, rack in names.items()}
         return {
             origin: choose(origin, places[origin], {name: place for name, place in places.items() if name != origin}, 1)
             for origin in nodes
@@ -302,16 +302,18 @@ def test_few_copies_move() -> None:
     assert len(moved) <= 4 and all(after[origin] == ["new"] for origin in moved)
     racks = {name: f"rack {number % 2}" for number, name in enumerate(nodes)}
     assert all(racks[found[0]] != racks[origin] for origin, found in chosen(racks).items())
-    two = choose("n0", Place("x", "a"), {"n1": Place("x", "b"), "n2": Place("x", "c"), "n3": Place("y", "d")}, 2)
+    two = choose(
+        "n0", CopyPlace("x", "a"), {"n1": CopyPlace("x", "b"), "n2": CopyPlace("x", "c"), "n3": CopyPlace("y", "d")}, 2
+    )
     assert two[0] == "n3" and len(two) == 2
 
 
 def test_workers_of_a_machine_have_their_copies_on_another_one() -> None:
     """Unless there is only one."""
     for rack in ("", "room 2"):
-        places = {f"n{worker}@{host}": Place(rack, host) for worker in range(4) for host in ("a", "b", "c")}
+        places = {f"n{worker}@{host}": CopyPlace(rack, host) for worker in range(4) for host in ("a", "b", "c")}
         for origin, place in places.items():
             found = choose(origin, place, {name: each for name, each in places.items() if name != origin}, 2)
             assert len({place.host, *(places[name].host for name in found)}) == 3
-    alone = {"n1": Place("", "a"), "n2": Place("", "a")}
-    assert len(choose("n0", Place("", "a"), alone, 1)) == 1
+    alone = {"n1": CopyPlace("", "a"), "n2": CopyPlace("", "a")}
+    assert len(choose("n0", CopyPlace("", "a"), alone, 1)) == 1

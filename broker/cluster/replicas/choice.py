@@ -5,7 +5,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 
-class Place(NamedTuple):
+class CopyPlace(NamedTuple):
     """The rack and the machine of a node. An empty rack is one of its own. ``host``: the machine, which its workers
     share."""
 
@@ -13,7 +13,7 @@ class Place(NamedTuple):
     host: str
 
 
-def choose(origin: str, place: Place, candidates: Mapping[str, Place], count: int) -> list[str]:
+def choose(origin: str, place: CopyPlace, candidates: Mapping[str, CopyPlace], count: int) -> list[str]:
     """Return the ``count`` nodes that are to have copies of ``origin``, fewer if there are fewer candidates.
 
     ``candidates``: the places of the nodes by name. Rendezvous hashing: each node ranks the others by a hash of both

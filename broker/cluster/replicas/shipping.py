@@ -24,7 +24,7 @@ from ..nats.interface import REPLICAS as BUCKET
 from ..nats.interface import NoAnswer, Unavailable, Unknown, WrongRevision
 from ..tasks import Tasks
 from ..wire import OVERHEAD
-from .choice import Place, choose
+from .choice import CopyPlace, choose
 from .frames import (
     Answer,
     Ask,
@@ -127,7 +127,7 @@ class Shipping:
         self._not_before: dict[str, float] = {}
         self._run = 0
         self._revision = 0
-        self._place = Place(settings.rack, socket.gethostname())
+        self._place = CopyPlace(settings.rack, socket.gethostname())
         self._chosen: list[str] = []
         # (batches before this one can be deleted, once a follower has this one)
         self._dropped = (0, 0)
@@ -250,7 +250,7 @@ class Shipping:
     def _choose(self, now: float) -> None:
         running = [each for each in self._members.running() if each.name != self._context.hosted_by]
         places = [(each.name, each.record.rack, each.record.host) for each in running]
-        candidates = {name: Place(rack, host) for name, rack, host in places if rack is not None}
+        candidates = {name: CopyPlace(rack, host) for name, rack, host in places if rack is not None}
         chosen = choose(self._context.node, self._place, candidates, self._settings.replicas)
         if chosen != self._chosen:
             self._chosen = chosen
