@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import signal
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -82,7 +82,9 @@ class WorkerProcesses(NodeProcess):
         await self.api.close()
         children = self.children()
         if self.process.returncode is None:
-            self.process.send_signal(number)
+            # Not send_signal: if the process has just ended, that takes its status, and asyncio reports 255.
+            with suppress(ProcessLookupError):
+                os.kill(self.process.pid, number)
         async with asyncio.timeout(patience(60)):
             status = await self.process.wait()
             await asyncio.gather(*self._drains)

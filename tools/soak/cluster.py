@@ -300,6 +300,7 @@ class ClusterSoak:
 
     async def _copies_complete(self) -> bool:
         found = await asyncio.to_thread(_replicas, self.nodes[0])
+        self.promises.note(f"cluster replicas: {found}")
         if found is None or found["hosted"]:
             return False
         complete = [each["node"] for each in found["copies"] if each["state"] == "in_sync"]
