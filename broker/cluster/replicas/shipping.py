@@ -524,9 +524,11 @@ class Shipping:
     async def _keep_record(self) -> None:
         """Write the record whenever it has to change."""
         core = self.core
+        told = ""
         while not core.replaced:
             await self._write.wait()
             self._write.clear()
+            failed = ""
             try:
                 if not core.known:
                     if self._members.joined:
@@ -535,12 +537,17 @@ class Shipping:
                     target = core.next_record()
                     if target is not None:
                         await self._write_record(target)
-            except Unavailable:
+            except Unavailable as error:
+                failed = str(error) or type(error).__name__
                 core.write_failed(False)
                 await asyncio.sleep(TICK)
-            except (Unknown, NoAnswer):
+            except (Unknown, NoAnswer) as error:
+                failed = str(error) or type(error).__name__
                 core.write_failed(True)
                 await asyncio.sleep(TICK)
+            if failed and failed != told:
+                logger.warning("replica_record_not_written error=%s setting=%s", failed, "cluster.servers")
+            told = failed
             if not core.known:
                 await asyncio.sleep(TICK)
             self._decide(self._loop.time())
