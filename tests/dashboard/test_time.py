@@ -172,7 +172,7 @@ MARKS = """() => {
 
 
 async def test_a_moment_leads_to_what_happened_then(
-    open_dashboard: Callable[[DashboardNode], Dashboard], own_node: DashboardNode
+    own_node: DashboardNode, open_dashboard: Callable[[DashboardNode], Dashboard]
 ) -> None:
     dashboard = open_dashboard(own_node)
     page = await dashboard.open("/overview")
