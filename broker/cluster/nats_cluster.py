@@ -209,7 +209,7 @@ class NatsCluster:
             try:
                 await shipping.withdraw()
                 break
-            except (Unavailable, Unknown):
+            except (Unavailable, Unknown, NoAnswer):
                 await asyncio.sleep(TICK)
         self.membership.note_no_copies()
         logger.info("replicas_ended node=%s setting=cluster.replicas", self.context.node)
@@ -227,7 +227,7 @@ class NatsCluster:
                     await self.shipping.end()
                 else:
                     await self.shipping.withdraw()
-            except (Unavailable, Unknown) as error:
+            except (Unavailable, Unknown, NoAnswer) as error:
                 raise ChangeRefused(f"NATS accepts no writes now: {error}") from None
 
     async def _stop_copies(self) -> None:

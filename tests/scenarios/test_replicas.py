@@ -22,6 +22,7 @@ from taipan.broker.cluster.replicas.frames import Resume
 from taipan.broker.cluster.replicas.records import ReplicaRecord, copy_directory
 from taipan.broker.cluster.replicas.shipping import Shipping
 from taipan.broker.cluster.wire import node_key
+from taipan.broker.core.cluster import ChangeRefused
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.packets import Ack
 from taipan.broker.mqtt.reason_codes import QUOTA_EXCEEDED, SERVER_UNAVAILABLE, SUCCESS, USE_ANOTHER_SERVER
@@ -714,6 +715,34 @@ async def test_both_are_killed_in_turn(tmp_path: Path) -> None:
         await assert_same_logs(cluster, 0, 1)
 
 
+async def claim(cluster: ClusterNodes, origin: int, follower: int) -> None:
+    """Write that the follower runs the origin from its copy."""
+    record = record_of(cluster, origin, follower)
+    assert record is not None
+    hosted = msgspec.structs.replace(record, hosted_by=cluster.name(follower), incarnation=record.incarnation + 1)
+    context = cluster_of(cluster[follower]).context
+    key = node_key(cluster.name(origin))
+    entry = await context.nats.read(REPLICAS, key)
+    assert entry is not None
+    await context.nats.write(REPLICAS, key, context.wire.write(hosted), entry.revision, "nonce")
+
+
+async def test_a_node_that_does_not_know_yet_that_it_was_replaced_cannot_leave(tmp_path: Path) -> None:
+    """The record is its host's, which it must not delete."""
+    async with replicated(tmp_path) as cluster:
+        await until_in_sync(cluster[0], cluster[1])
+        cluster.expected = ("replicas_trouble", "cluster_membership_lost")
+        records = cluster_of(cluster[0]).replica_records
+        assert records is not None
+        records.on_change.clear()
+        await copies(cluster[1]).release(cluster.name(0))
+        await claim(cluster, 0, 1)
+        with pytest.raises(ChangeRefused):
+            await cluster[0].server.cluster.leave()
+        record = record_of(cluster, 0, 1)
+        assert record is not None and record.hosted_by == cluster.name(1)
+
+
 async def test_a_node_that_was_replaced_acknowledges_nothing(tmp_path: Path) -> None:
     """From the moment in which a follower has written that it hosts the origin."""
     async with replicated(tmp_path, cluster={"replica_timeout": 5.0}) as cluster:
@@ -726,16 +755,7 @@ async def test_a_node_that_was_replaced_acknowledges_nothing(tmp_path: Path) -> 
         await copies(cluster[1]).release(cluster.name(0))
         await publisher.send(Publish("t", b"not on the second disk", 1, False, False, 100, {}))
         await publisher.nothing()
-        records = cluster_of(cluster[1]).replica_records
-        assert records is not None
-        record = records.of(cluster.name(0))
-        assert record is not None
-        hosted = msgspec.structs.replace(record, hosted_by=cluster.name(1), incarnation=record.incarnation + 1)
-        context = cluster_of(cluster[1]).context
-        key = node_key(cluster.name(0))
-        entry = await context.nats.read(REPLICAS, key)
-        assert entry is not None
-        await context.nats.write(REPLICAS, key, context.wire.write(hosted), entry.revision, "nonce")
+        await claim(cluster, 0, 1)
         await until(lambda: told)
         await publisher.expect_disconnect(USE_ANOTHER_SERVER)
         await cluster[0].peer().connect("later", expect=SERVER_UNAVAILABLE)

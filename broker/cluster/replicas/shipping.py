@@ -210,10 +210,14 @@ class Shipping:
         return not self.core.known or bool(self.core.replaced or self.core.waited_for)
 
     async def withdraw(self) -> None:
-        """Have no copies any more: this node leaves the cluster. Raises Unavailable or Unknown."""
+        """Delete the record, so that no node takes over this one. Raises Unavailable, Unknown or NoAnswer."""
         if self._stopped:
             return
-        await self._nats.write(BUCKET, self._members.key, None, None, self._context.nonce())
+        try:
+            await self._nats.write(BUCKET, self._members.key, None, self._revision, self._context.nonce())
+        except WrongRevision as error:
+            await self._read_record()  # perhaps it is the record of a host now
+            raise Unavailable(f"the record of the copies has changed: {error}") from None
         await self.end()
 
     # ------------------------------------------------------------------ the log
