@@ -104,7 +104,8 @@ class HostedServer(Server):
         self.access.reload(settings.access)
         self.rewrite.use(settings.rewrite)
 
-    def _make_listeners(self) -> None:
+    def _prepare_for_clients(self) -> None:
+        """Follow the limit of the host's memory. No client connects to this node."""
         self.ticker.every(1.0, lambda _: self.memory.resize(self.host.memory.limit))
 
     def zone_of(self, listener: str) -> tuple[ZoneSettings, Limits]:

@@ -290,7 +290,7 @@ class Server:
         self.ticker.every(1.0, lambda _: self.tracing.tick(self.clock.wall()))
         try:
             self._poller = Poller(loop) if HAS_EPOLL else None
-            self._make_listeners()
+            self._prepare_for_clients()
             if self._nats_cluster is not None:
                 salvaged = await self._nats_cluster.prepare()
                 if self.store is not None:
@@ -333,8 +333,8 @@ class Server:
         self.ticker.start()
         self.context.reviews.start()
 
-    def _make_listeners(self) -> None:
-        """Create the listeners, which open later. Recovered sessions have the limits of their listeners."""
+    def _prepare_for_clients(self) -> None:
+        """Create the ``$SYS`` topics, and the listeners, which open later: recovered sessions have their limits."""
         self.ticker.every(1.0, self.sys_topics.tick)
         settings = self.settings
         labels = listener_labels(settings.listeners)

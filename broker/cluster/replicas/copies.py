@@ -416,14 +416,19 @@ class Copies:
             logger.info("replica_deleted node=%s reason=%s", copy.origin, why)
 
     def _record_changed(self, origin: str) -> None:
+        """Close the copy of a node that another one runs now. A copy of that later start goes on."""
         copy = self._copies.get(origin)
         record = self._records.of(origin)
-        if copy is not None and record is not None and record.hosted_by and copy.writer is not None:
-            self._tasks.run(self._rest(copy))
+        if copy is None or record is None or not record.hosted_by or copy.writer is None:
+            return
+        if copy.uid == record.uid and copy.incarnation < record.incarnation:
+            self._tasks.run(self._rest(copy, record.incarnation))
 
-    async def _rest(self, copy: _Copy) -> None:
+    async def _rest(self, copy: _Copy, before: int) -> None:
+        """Close a copy of a start before this one."""
         async with copy.lock:
-            await self._close(copy)
+            if copy.incarnation < before:
+                await self._close(copy)
 
     def _look(self) -> None:
         """Ask for copies that receive nothing whether they are needed, and delete those that no record mentions."""

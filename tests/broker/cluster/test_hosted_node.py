@@ -267,6 +267,22 @@ async def test_another_follower_is_preferred_to_a_damaged_copy(tmp_path: Path, m
         assert record_of(cluster, 1).hosted_by == cluster.name(second)
 
 
+async def test_another_follower_goes_on_following_the_hosted_node(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A record that names the host is about the copies of before the takeover only."""
+    caplog.set_level("INFO", "taipan.broker.cluster.replicas.copies")
+    async with replicated(tmp_path, replicas=2) as cluster:
+        await away(cluster[1], "s", 5, "t")
+        await cluster[1].client("p", 5)
+        caplog.clear()
+        host = await lose(cluster, 1)
+        await until(lambda: cluster.name(1) in cluster[host].server.hosted)
+        await until_ended(cluster, 1)
+        begun = f"replica_receives node={cluster.name(1)}"
+        assert len([each for each in caplog.messages if each.startswith(begun)]) == 1
+
+
 async def test_the_host_is_lost_too(tmp_path: Path) -> None:
     """With two copies, the node runs on from the second one."""
     async with replicated(tmp_path, count=4, replicas=2) as cluster:
