@@ -39,6 +39,7 @@ _TRY_AGAIN: Final = 1.0
 _LONGEST_PAUSE: Final = 10.0
 _NEXT_FOLLOWER: Final = 3.0
 """Seconds that a follower waits for each running one before it in the in-sync set, so that one of them begins."""
+NO_COPY: Final = "it has no copy"
 _ORDER_TIMEOUT: Final = 60.0
 
 
@@ -158,7 +159,8 @@ class Takeovers:
     # ---------------------------------------------------------------------- orders
 
     async def order(self, node: str) -> bool:
-        """Have a node with a copy taken over now. Return False if it has none.
+        """Have a node with a copy taken over now. Return False if it has none: also if those that the record names were
+        deleted.
 
         :raises ChangeRefused: it has copies, and none of them can be used now."""
         able = self.copies_of(node)
@@ -174,14 +176,19 @@ class Takeovers:
             error = await self._order_from(each, node)
             if not error:
                 return True
-            errors.append(f"{each}: {error}")
+            if error != NO_COPY:
+                errors.append(f"{each}: {error}")
+        if not errors and running == able:
+            logger.error("replicas_deleted node=%s copies=%s setting=node.data_dir", node, ",".join(able))
+            return False
+        errors = errors or [f"{', '.join(running)}: {NO_COPY}"]
         raise ChangeRefused(f"no node has taken over {node}: {'; '.join(errors)}")
 
     async def give_up(self, node: str) -> None:
         """Note that a node was removed although a copy of it may exist on a node that was removed, too: it need not be
         waited for. Raises Unavailable, Unknown and NoAnswer."""
         record = self._records.of(node)
-        if record is None or not record.hosted_by:
+        if record is None or record.ended:
             return
         entry = await self._context.nats.read(BUCKET, node_key(node))
         found = self._records.decode(entry)
@@ -204,6 +211,8 @@ class Takeovers:
         logger.warning("takeover_ordered node=%s by=%s", node, asking)
         if node in self.hosted:
             return b""
+        if node not in self._copies.held():
+            return NO_COPY.encode()
         self._ordered.add(node)
         try:
             if node in self._under_way:
@@ -267,6 +276,8 @@ class Takeovers:
 
     def _look_at(self, record: ReplicaRecord) -> None:
         node = record.node
+        if record.ended or self._context.node not in (*record.in_sync, record.hosted_by):
+            self._context.alarms.deactivate(f"{UNUSABLE}/{node}")  # no copy here is needed now
         if node == self._context.node or node in self._under_way or node in self.hosted:
             return
         if record.hosted_by == self._context.node:

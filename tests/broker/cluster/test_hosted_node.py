@@ -348,6 +348,32 @@ async def test_force_leave_does_not_end_what_a_stopped_node_has(tmp_path: Path) 
         await until_ended(cluster, 1)
 
 
+@pytest.mark.parametrize("hosted", [False, True])
+async def test_force_leave_of_a_node_whose_copy_was_deleted_by_hand(tmp_path: Path, hosted: bool) -> None:
+    """Nobody can take it over: its sessions end, and an empty node of its name may start."""
+    async with replicated(tmp_path, failover_after=2.0 if hosted else 3600.0) as cluster:
+        cluster.expected = ("replica_unusable", "replicas_deleted", "replicas_trouble")
+        await away(cluster[1], "s", 5, "t")
+        if hosted:
+            await cluster[1].client("p", 5)
+            publisher = await cluster[0].client("p2", 5)
+            await publisher.publish("$delayed/3600/t", b"keeps a hosted node", qos=1)
+        host = await lose(cluster, 1)
+        node = other(cluster, 1, host)
+        if hosted:
+            await until(lambda: record_of(cluster, 1).hosted_by == cluster.name(host))
+        await cluster.kill(host)
+        shutil.rmtree(copy_directory(cluster._data_dir(host), cluster.name(1)))
+        await cluster.start(host)
+        await until(lambda: statuses(node).get(cluster.name(host)) == RUNNING)
+        await until(lambda: statuses(node).get(cluster.name(1)) == STOPPED)
+        await node.server.cluster.force_leave(cluster.name(1))
+        await until(lambda: cluster.name(1) not in statuses(node))
+        await cluster.start(1)
+        await node.client("s", expiry=3600, session_present=False)
+        await until(lambda: f"replica_unusable/{cluster.name(1)}" not in cluster[host].server.alarms.active)
+
+
 async def test_a_node_that_stops_in_order_has_the_time_to_start_again(tmp_path: Path) -> None:
     async with replicated(tmp_path, takeover_timeout=3600.0) as cluster:
         await cluster.stop(1)
@@ -517,7 +543,7 @@ async def test_the_only_copy_cannot_be_used_at_first(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(HostedNode, "start", start_later)
     async with replicated(tmp_path, count=2) as cluster:
-        cluster.expected = ("replica_unusable",)
+        cluster.expected = ("replica_unusable", "replicas_deleted", "replicas_trouble")
         await away(cluster[1], "s", 5, "t")
         await lose(cluster, 1)
         await until(lambda: bool(failed))
