@@ -65,6 +65,7 @@ MODULES = (
     "observability/top/loudest",
     "observability/top/recent_troubles",
     "observability/top/topic_sample",
+    "cluster/links/link_frame",
     "cluster/links/link_receiver",
     "cluster/links/link_writer",
     "cluster/nats/protocol",

@@ -1,4 +1,4 @@
-"""LinkWriter: puts the messages of a link's session into frames for another node.
+"""LinkWriter: decides when the messages of a link's session are sent to another node (``link_frame``: in which form).
 
 Messages are collected and sent at the end of the loop iteration, as many in a frame as fit. Shortly after a frame with
 many messages, they are collected for up to a millisecond. Messages wait here while more bytes are under way than the
@@ -12,14 +12,14 @@ from collections.abc import Callable
 from typing import Final
 
 from ...core.broker import Broker
-from ...mqtt.constants import MAX_PACKET_ID, V4, V5
+from ...mqtt.constants import MAX_PACKET_ID
 from ...mqtt.message import Delivery, Message, Publisher
-from ...mqtt.message_ids import MessageIdSource, id_of
+from ...mqtt.message_ids import MessageIdSource
 from ...mqtt.run import Run
-from ...mqtt.run_decoder import RunDecoder
 from ...persistence.group_commit import GroupCommit
 from ...session.protocols import LINK_FULL, QOS0_MSG
 from ...session.session import Session
+from .link_frame import LinkEntry, LinkFrame, packet_of, version_of
 
 FRAME_BYTES: Final = 65_536
 """The limit of a frame with more than one message."""
@@ -35,158 +35,6 @@ _SHORTLY: Final = 0.002
 MANY: Final = 32
 """Number of messages in a frame after which the next ones are collected."""
 _MESSAGE_BYTES: Final = 80
-_RETAIN: Final = 4
-_NO_IDS: Final[list[str]] = []
-_NAMED: Final = 4
-"""Number of successive packets on one topic from which on the frame names that topic."""
-
-
-class _Waiting:
-    """``count`` messages that are not sent yet, or not acknowledged: one, or several of one publisher, time, topic and
-    QoS with successive ids or without ids.
-
-    Of several messages, only the ``first`` is here, and the PUBLISH ``packets`` of all, which are complete.
-    ``version``: of the packets; 0: one message that needs more than its packet. ``delivery``: of that message; None: it
-    has no special properties. ``sequence``: of the first message; 0: QoS 0. ``id_number``: of the first message; 0: it
-    has no id, or one without a number. ``batch``: must be on disk before. ``size``: in bytes, approximately.
-    """
-
-    __slots__ = ("batch", "count", "delivery", "first", "id_number", "packets", "sequence", "size", "version")
-
-    def __init__(self, message: Message, delivery: Delivery | None, sequence: int, batch: int, size: int) -> None:
-        self.first = message
-        self.count = 1
-        self.id_number = message.id_number
-        self.delivery = delivery
-        self.sequence = sequence
-        self.batch = batch
-        self.size = size
-        self.packets: list[bytes] = []
-        self.version = 0
-
-    def takes(self, message: Message, sequence: int, batch: int) -> bool:
-        """Return whether a message is one of a run with those of this entry."""
-        first = self.first
-        return (
-            first.topic == message.topic
-            and first.publisher is message.publisher
-            and first.timestamp == message.timestamp
-            and first.qos == message.qos
-            and (not sequence or sequence == self.sequence + self.count)
-            and batch == self.batch
-        )
-
-    def continues(self, message: Message) -> bool:
-        """Return whether the message's id follows those of this entry, or neither has ids."""
-        first = self.first
-        if self.id_number:
-            return message.id_number == self.id_number + self.count and message.id_prefix == first.id_prefix
-        return not message.identified and not first.identified
-
-    def add(self, packet: bytes, size: int) -> None:
-        self.count += 1
-        self.packets.append(packet)
-        self.size += size
-
-    def drop_first(self, count: int) -> None:
-        """Remove the first messages, which are acknowledged. ``size`` remains that of all messages."""
-        del self.packets[:count]
-        self.count -= count
-        self.sequence += count
-        if self.id_number:
-            self.id_number += count
-
-    def ids(self) -> list[str]:
-        first, number = self.first, self.id_number
-        if number:
-            return [id_of(first.id_prefix, each) for each in range(number, number + self.count)]
-        return [first.id] if self.count == 1 else [""] * self.count
-
-    def messages(self) -> list[Message]:
-        """Return all messages, decoded again if only their packets are here."""
-        first = self.first
-        if self.count == 1 and not self.version:
-            return [first]
-        number, packets = self.id_number, b"".join(self.packets)
-        ids = _NO_IDS if number else self.ids()
-        found = RunDecoder().read(packets, self.version, first.publisher, first.timestamp, ids, first.id_prefix, number)
-        assert found is not None
-        return found
-
-
-def _version_of(message: Message) -> int:
-    """Return the version of the packet in which a message travels unchanged; 0: it needs more than its packet."""
-    if message.hops:
-        return 0
-    if message.qos:
-        return message.frame_version if message.packet_id_at else 0
-    if message.retain or message.expires:
-        return 0
-    if message.wire0_v3 is not None and not message.has_properties:
-        return V4
-    return 0 if message.wire0_v5 is None else V5
-
-
-def _packet_of(message: Message, version: int) -> bytes:
-    """Return that packet."""
-    packet = message.frame if message.qos else message.wire0_v3 if version == V4 else message.wire0_v5
-    assert packet is not None
-    return packet
-
-
-class _Packets:
-    """Successive packets of a frame, as in ``wire.RunRecord``."""
-
-    __slots__ = ("_age", "_entries", "_place", "_qos", "_topic", "_version", "_waited", "packets")
-
-    def __init__(self) -> None:
-        self.packets: list[bytes] = []
-        self._entries: list[_Waiting] = []
-        self._place = self._version = self._age = self._qos = self._waited = 0
-        self._topic = ""
-
-    def takes(self, entry: _Waiting, place: int, age: int, waited: int) -> bool:
-        """Return whether the next waiting entry is best sent in this run."""
-        if place != self._place or entry.version != self._version or age != self._age or waited != self._waited:
-            return False
-        first = entry.first
-        if first.topic == self._topic and first.qos == self._qos:
-            return True
-        return len(entry.packets) < _NAMED and (not self._topic or len(self.packets) < _NAMED)
-
-    def add(self, entry: _Waiting, place: int, age: int, waited: int) -> None:
-        packets = self.packets
-        first = entry.first
-        if not packets:
-            self._place, self._version, self._age, self._qos = place, entry.version, age, first.qos
-            self._waited = waited
-            self._topic = first.topic
-        elif first.topic != self._topic or first.qos != self._qos:
-            self._topic = ""
-        packets += entry.packets
-        self._entries.append(entry)
-
-    def record(self, before: int) -> tuple[object, ...]:
-        """Return the record of the run. ``before``: the place of the message that follows it."""
-        packets = self.packets
-        whole = packets[0] if len(packets) == 1 else b"".join(packets)
-        topic, count = self._topic, len(packets)
-        if not topic or count < _NAMED or self._qos == 2:
-            topic, count = "", 0
-        entries = self._entries
-        ids = _NO_IDS
-        prefix, number = entries[0].first.id_prefix, entries[0].id_number
-        following = number
-        for entry in entries:
-            first = entry.first
-            if entry.id_number != following or first.id_prefix != prefix or (not number and first.identified):
-                ids = [each for one in entries for each in one.ids()]
-                prefix, number = "", 0
-                break
-            if number:
-                following += entry.count
-        record = (before, self._place, self._version, self._age, ids, whole, topic, count, prefix, number)
-        return (*record, self._waited) if self._waited else record
 
 
 class LinkWriter:
@@ -227,11 +75,11 @@ class LinkWriter:
         # Until when messages are collected after a frame with many, and the timer that ends the collecting.
         self._collects_until = 0.0
         self._collecting: asyncio.TimerHandle | None = None
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[LinkEntry] = deque()
         # The last waiting entry, to which another message may be added.
-        self._last: _Waiting | None = None
+        self._last: LinkEntry | None = None
         # Unacknowledged messages of ``keep``, which no durable session waits for; and their number and bytes.
-        self._held: deque[_Waiting] = deque()
+        self._held: deque[LinkEntry] = deque()
         self.held = 0
         self._held_bytes = 0
         # Which batch records that messages in flight in the session are settled; -1: not known.
@@ -251,7 +99,7 @@ class LinkWriter:
 
     def send_run0(self, run: Run) -> None:
         credit = self._credit - self.unacked_bytes
-        entry: _Waiting | None = None
+        entry: LinkEntry | None = None
         for message in run.messages:
             if entry is None or self._waiting_bytes >= credit:
                 self._add0(message, None)
@@ -297,7 +145,7 @@ class LinkWriter:
     def keep(self, messages: list[Message], packet_id: int) -> int:
         sequence = self.sequence_of(packet_id % MAX_PACKET_ID + 1)
         before = self._waiting_bytes
-        entry: _Waiting | None = None
+        entry: LinkEntry | None = None
         for message in messages:
             following = self._follow(entry, message, sequence)
             if following is not entry:
@@ -334,14 +182,14 @@ class LinkWriter:
         last = self._last
         special = delivery is not None and (delivery.group or delivery.identifiers)
         if special or last is None or not last.takes(message, sequence, batch):
-            self._last = self._begin(message, delivery, 0 if special else _version_of(message), sequence, batch)
+            self._last = self._begin(message, delivery, 0 if special else version_of(message), sequence, batch)
         else:
             self._last = self._follow(last, message, sequence)
         self._schedule()
 
-    def _follow(self, entry: _Waiting | None, message: Message, sequence: int) -> _Waiting:
+    def _follow(self, entry: LinkEntry | None, message: Message, sequence: int) -> LinkEntry:
         """Add the next message of a run, to the entry of those before it if it has the same form. Return its entry."""
-        version = _version_of(message)
+        version = version_of(message)
         size = len(message.frame)
         if (
             not version
@@ -351,17 +199,17 @@ class LinkWriter:
             or not entry.continues(message)
         ):
             return self._begin(message, None, version, sequence, 0 if entry is None else entry.batch)
-        entry.add(_packet_of(message, version), size)
+        entry.add(packet_of(message, version), size)
         self._waiting_bytes += size
         return entry
 
-    def _begin(self, message: Message, delivery: Delivery | None, version: int, sequence: int, batch: int) -> _Waiting:
-        """Add a new entry with this message. ``version``: as in ``_Waiting``."""
+    def _begin(self, message: Message, delivery: Delivery | None, version: int, sequence: int, batch: int) -> LinkEntry:
+        """Add a new entry with this message. ``version``: as in ``LinkEntry``."""
         size = len(message.frame) + len(message.topic) + _MESSAGE_BYTES
-        entry = _Waiting(message, None if version else delivery, sequence, batch, size)
+        entry = LinkEntry(message, None if version else delivery, sequence, batch, size)
         if version:
             entry.version = version
-            entry.packets.append(_packet_of(message, version))
+            entry.packets.append(packet_of(message, version))
         self._waiting.append(entry)
         self._waiting_bytes += size
         return entry
@@ -439,14 +287,7 @@ class LinkWriter:
     def _send_frame(self, durable: int) -> bool:
         """Send one frame; return False if the next message waits for the disk."""
         waiting = self._waiting
-        publishers: list[Publisher] = []
-        places: dict[Publisher, int] = {}
-        messages: list[tuple[object, ...]] = []
-        runs: list[tuple[object, ...]] = []
-        run = _Packets()
-        count = 0
-        now = self._broker.clock.now()
-        size = 0
+        frame = LinkFrame(self._ids, self._broker.clock.now())
         first = 0
         upto = self._sent_upto
         while waiting:
@@ -461,54 +302,27 @@ class LinkWriter:
                     self._take_first()
                     continue
                 entry.drop_first(acked)
-            if count and size + entry.size > FRAME_BYTES:
+            if frame.count and frame.size + entry.size > FRAME_BYTES:
                 break
+            since = 0.0
             if entry.sequence:
                 if first and entry.sequence != upto + 1:
                     break
                 first = first or entry.sequence
                 upto = entry.sequence + entry.count - 1
+                if upto <= self.late_upto:
+                    since = self.since(upto)
             self._take_first()
-            size += entry.size
-            message = entry.first
-            publisher = message.publisher
-            place = -1
-            if publisher is not None:
-                found = places.get(publisher)
-                if found is None:
-                    place = places[publisher] = len(publishers)
-                    publishers.append(publisher)
-                else:
-                    place = found
-            count += entry.count
-            age = int((now - message.timestamp) * 1000)
-            if age < 0:
-                age = 0
-            waited = 0
-            if self.late_upto and entry.sequence and entry.sequence + entry.count - 1 <= self.late_upto:
-                since = self.since(entry.sequence + entry.count - 1)
-                if since:
-                    waited = max(int((now - since) * 1000), 0)
-            if not entry.version:
-                if run.packets:
-                    runs.append(run.record(len(messages)))
-                    run = _Packets()
-                messages.append(self._record(message, entry.delivery, place, age, waited))
-                continue
-            if run.packets and not run.takes(entry, place, age, waited):
-                runs.append(run.record(len(messages)))
-                run = _Packets()
-            run.add(entry, place, age, waited)
-        if run.packets:
-            runs.append(run.record(len(messages)))
-        if not count:
+            frame.add(entry, since)
+        if not frame.count:
             return False
-        if count >= MANY:
+        frame.end()
+        if frame.count >= MANY:
             self._collects_until = self._loop.time() + _SHORTLY
         after = self._sent_upto
         self._sent_upto = upto
         self.frame += 1
-        sent = self._send(self.frame, after, first or upto + 1, publishers, messages, runs)
+        sent = self._send(self.frame, after, first or upto + 1, frame.publishers, frame.messages, frame.runs)
         self._sent.append((self.frame, sent))
         self.unacked_bytes += sent
         return True
@@ -518,25 +332,6 @@ class LinkWriter:
         self._waiting_bytes -= entry.size
         if not self._waiting:
             self._last = None
-
-    def _record(
-        self, message: Message, delivery: Delivery | None, place: int, age: int, waited: int
-    ) -> tuple[object, ...]:
-        """Return the fields of a ``wire.MessageRecord``."""
-        if message.qos and not message.identified:
-            self._ids.give(message)
-        flags = message.qos | (_RETAIN if message.retain else 0)
-        payload = message.frame[message.payload_at :] if message.payload_at else message.frame
-        head = (message.topic, payload, flags, place, age, message.id)
-        properties = message.properties
-        if waited:
-            group, identifiers = ("", ()) if delivery is None else (delivery.group, delivery.identifiers)
-            return (*head, properties or None, message.hops, group, identifiers, waited)
-        if delivery is not None and (delivery.group or delivery.identifiers):
-            return (*head, properties or None, message.hops, delivery.group, delivery.identifiers)
-        if message.hops:
-            return (*head, properties or None, message.hops)
-        return (*head, properties) if properties else head
 
     def probe(self) -> None:
         """Send an empty frame, so that the other node acknowledges it."""
