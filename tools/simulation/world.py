@@ -8,7 +8,7 @@ from random import Random
 from typing import Any, Final
 
 from taipan.broker.cluster.context import PIECE_MESSAGES
-from taipan.broker.cluster.members.members import BUCKET as MEMBERS
+from taipan.broker.cluster.members.own_record import BUCKET as MEMBERS
 from taipan.broker.cluster.moving.ownership import BUCKET
 from taipan.broker.cluster.nats.interface import NatsRefused
 from taipan.broker.cluster.nats_cluster import NatsCluster
@@ -563,7 +563,7 @@ class World:
         running = next((each.server.cluster for each in self.nodes if each.running), None)
         if entry is None or entry.value is None or not isinstance(running, NatsCluster):
             return False
-        found = running.membership._records.value(entry.value)
+        found = running.membership.records.read(entry)
         return found is not None and found[1].forced_out
 
     def start_refused(self, node: SimulatedNode, error: NatsRefused) -> None:

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from taipan.broker.cluster import calls as calls_module
-from taipan.broker.cluster.members.members import BUCKET, NameTaken
-from taipan.broker.cluster.members.peer import Peer
+from taipan.broker.cluster.members.own_record import BUCKET, NameTaken
+from taipan.broker.cluster.members.peer import Peer, forced_out_of
 from taipan.broker.cluster.moving.session_transfer import Offer
 from taipan.broker.cluster.nats.interface import NatsRefused, Unknown, WrongRevision
 from taipan.broker.cluster.nats_cluster import NatsCluster
@@ -419,7 +419,7 @@ async def test_data_that_was_forced_out_is_refused_after_others_have_joined_unde
         await refused_at_start(hub, "b@h", old)
         async with node_on_disk(hub, "b@h", second) as b:
             await until(lambda: status(a, "b@h") == RUNNING)
-            await cluster_of(b).membership._probe()
+            await cluster_of(b).membership.probe()
         await refused_at_start(hub, "b@h", old)
         async with node_on_disk(hub, "b@h", second):
             await until(lambda: status(a, "b@h") == RUNNING)
@@ -503,7 +503,7 @@ async def test_who_was_forced_out_and_replaced_as_it_joins_is_refused() -> None:
             raise WrongRevision
 
         membership.joined = False
-        membership._write_record = too_late  # type: ignore[method-assign]
+        membership.own_record.write = too_late  # type: ignore[method-assign]
         with pytest.raises(NatsRefused, match="was forced out") as caught:
             await membership._join()
         assert caught.value.setting == "node.data_dir"
@@ -514,10 +514,9 @@ async def test_no_more_than_the_sixteen_newest_are_kept() -> None:
         membership = cluster_of(b).membership
         for number in range(30):
             uids = tuple(f"u{each}" for each in range(max(0, number - 5), number))
-            membership._note_refused_uids(
-                MemberRecord("b@h", f"u{number}", 1, "h", 1, 0.0, "v", forced_out=True, refused_uids=uids)
-            )
-        assert membership._record().refused_uids == tuple(f"u{number}" for number in range(14, 30))
+            record = MemberRecord("b@h", f"u{number}", 1, "h", 1, 0.0, "v", forced_out=True, refused_uids=uids)
+            membership.identity.refuse(forced_out_of(record))
+        assert membership.own_record.value().refused_uids == tuple(f"u{number}" for number in range(14, 30))
 
 
 async def test_another_data_directory_under_the_name_of_a_stopped_node_is_told_everywhere(
@@ -532,7 +531,7 @@ async def test_another_data_directory_under_the_name_of_a_stopped_node_is_told_e
         assert refused(a, "node_replaced") == 0
         async with node_on_disk(hub, "b@h", wrong) as b:
             await until(lambda: status(a, "b@h") == RUNNING)
-            await cluster_of(b).membership._probe()
+            await cluster_of(b).membership.probe()
             here, there = sorted(
                 (each for each in warnings(caplog) if "cluster_node_replaced" in each),
                 key=lambda each: "wrong" not in each,
@@ -554,7 +553,7 @@ async def test_another_data_directory_is_told_where_nats_did_not_answer_the_firs
     b = on_disk(hub, "b@h", tmp_path / "wrong")
     membership = cluster_of(b).membership
     written: list[int] = []
-    write = membership._write_record
+    write = membership.own_record.write
 
     async def unanswered(revision: int) -> int:
         made = await write(revision)
@@ -563,7 +562,7 @@ async def test_another_data_directory_is_told_where_nats_did_not_answer_the_firs
             raise Unknown("no answer")
         return made
 
-    membership._write_record = unanswered  # type: ignore[method-assign]
+    membership.own_record.write = unanswered  # type: ignore[method-assign]
     await b.start()
     await until(lambda: membership.joined)
     assert len(written) == 2 and refused(b, "node_replaced") == 1
@@ -635,10 +634,10 @@ async def test_a_node_that_goes_on_without_a_record_is_warned_of(caplog: pytest.
         stranger = Wire("taipan", "z@h", Refusals(Reasons(), lambda: 0.0))
         stranger.identify("u", 1)
         membership = cluster_of(a).membership
-        membership._heard(stranger.write((1, (1, 1), [])), "")
+        membership.heartbeats.heard(stranger.write((1, (1, 1), [])), "")
         assert refused(a, "not_known_yet") == 1 and refused(a, "unknown_node") == 0
         await asyncio.sleep(2.5)
-        membership._heard(stranger.write((2, (1, 1), [])), "")
+        membership.heartbeats.heard(stranger.write((2, (1, 1), [])), "")
         assert refused(a, "unknown_node") == 1
         assert "cluster_refused node=z@h reason=unknown_node" in caplog.text
 
@@ -651,19 +650,19 @@ async def test_who_was_forced_out_and_an_earlier_start_are_warned_of_at_once(cap
         uid, incarnation = cluster_of(b).context.wire.uid, cluster_of(b).context.wire.incarnation
         other = Wire("taipan", "b@h", Refusals(Reasons(), lambda: 0.0))
         other.identify(uid, incarnation - 1)
-        membership._heard(other.write((1, (1, 1), [])), "")
+        membership.heartbeats.heard(other.write((1, (1, 1), [])), "")
         assert "cluster_refused node=b@h reason=old_incarnation" in caplog.text
         await b.stop()
         await force_out(a, "b@h")
         other.identify(uid, incarnation)
-        membership._heard(other.write((1, (1, 1), [])), "")
+        membership.heartbeats.heard(other.write((1, (1, 1), [])), "")
         assert "cluster_refused node=b@h reason=unknown_node" in caplog.text
         assert refused(a, "unknown_node") == refused(a, "old_incarnation") == 1
         # So it is when another one has its name.
         new = server(hub, "b@h")
         await new.start()
         await until(lambda: status(a, "b@h") == RUNNING)
-        membership._heard(other.write((1, (1, 1), [])), "")
+        membership.heartbeats.heard(other.write((1, (1, 1), [])), "")
         assert refused(a, "unknown_node") == 2
         await new.stop()
 

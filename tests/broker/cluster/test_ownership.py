@@ -12,8 +12,8 @@ import pytest
 
 from taipan.broker.cluster import nats_cluster
 from taipan.broker.cluster.context import PIECE_MESSAGES
-from taipan.broker.cluster.members.members import BUCKET as MEMBERS
 from taipan.broker.cluster.members.members import Members
+from taipan.broker.cluster.members.own_record import BUCKET as MEMBERS
 from taipan.broker.cluster.moving import outgoing
 from taipan.broker.cluster.moving.handover import Handover
 from taipan.broker.cluster.moving.incoming import ADOPTED, FETCHING, HandoverRow, Incoming
@@ -1533,8 +1533,10 @@ async def test_who_was_paused_looks_whether_it_is_a_member_before_it_takes_a_ses
         await cluster[1].client("before", expiry=60)
         assert owner(cluster, "before") is not None and members.joined
         raw.watches = [each for each in raw.watches if each.bucket != "members"]
-        record = msgspec.structs.replace(members._record(), forced_out=True)
-        await raw.write("members", members.key, members._wire.write(record), members._revision, "nonce")
+        record = msgspec.structs.replace(members.own_record.value(), forced_out=True)
+        await raw.write(
+            "members", members.key, own(cluster, 1).context.wire.write(record), members.own_record.revision, "nonce"
+        )
         members.check._last_beat -= 60
         await cluster[1].client("after", expiry=60)
         assert owner(cluster, "after") is None and not members.joined

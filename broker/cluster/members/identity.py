@@ -1,0 +1,92 @@
+"""NodeIdentity: who this node is: the uid of its data, and how often the node was started with them.
+
+The row survives a restart, and moves with the data directory: a node that starts with an empty directory under the
+same name has another uid, so that the other nodes notice that its sessions are missing.
+"""
+
+from typing import Final
+
+import msgspec
+
+from ..context import ClusterContext
+
+TABLE: Final = "cluster"
+_SELF: Final = "node"
+_MOST_REFUSED: Final = 16
+"""The number of remembered uids of one name that were forced out."""
+
+
+class Identity(msgspec.Struct, array_like=True, frozen=True):
+    """Row of table ``cluster``: the uid of the data, how often it was started, whether it has left the cluster.
+    ``refused_uids``: as in ``MemberRecord``, for a bucket that has lost them. ``copied``: other nodes may have copies
+    of the data."""
+
+    uid: str
+    incarnation: int
+    left: bool = False
+    refused_uids: tuple[str, ...] = ()
+    copied: bool = False
+
+
+class NodeIdentity:
+    """The identity of this node, on its disk. ``Members`` calls it at the start, and for each change.
+
+    ``left``: this node has left the cluster. ``copied``: other nodes may have copies of its data. ``refused_uids``: the
+    data that may not have this node's name, for example those of a directory that was forced out.
+    """
+
+    def __init__(self, context: ClusterContext) -> None:
+        self._context = context
+        self._wire = context.wire
+        self._table = context.tables.open(TABLE, Identity)
+        self.left = False
+        self.copied = bool(context.settings.replicas)
+        self.refused_uids: tuple[str, ...] = ()
+
+    def load(self) -> None:
+        """Set the uid of the data, and count this start. At level ``memory`` there is no data, and nothing to count."""
+        row = self._table.get(_SELF)
+        if not self._context.tables.durable:
+            self._wire.identify(self._new_uid(), round(self._context.clock.wall() * 1000))
+        elif row is None:
+            self._wire.identify(self._new_uid(), 1)
+        else:
+            self._wire.identify(row.uid, row.incarnation + 1)
+            self.refused_uids = row.refused_uids
+            self.copied = self.copied or row.copied
+            self.left = row.left
+        self._store()
+
+    def _new_uid(self) -> str:
+        return f"{self._context.rng.getrandbits(128):032x}"
+
+    def _store(self) -> None:
+        wire = self._wire
+        self._table.put(_SELF, Identity(wire.uid, wire.incarnation, self.left, self.refused_uids, self.copied))
+
+    def note_left(self, left: bool) -> None:
+        """Store whether this node has left the cluster."""
+        self.left = left
+        self._store()
+
+    def note_no_copies(self) -> None:
+        """Store that no other node may use a copy of this node's data."""
+        self.copied = False
+        self._store()
+
+    async def follow(self, incarnation: int) -> None:
+        """Let this start come after ``incarnation``, which an earlier start of the same data has used."""
+        self._wire.identify(self._wire.uid, incarnation + 1)
+        self._store()
+        await self._context.tables.written()
+
+    def refuse(self, uids: tuple[str, ...]) -> None:
+        """Note data that may not have this node's name, for its record in this bucket and in a new one."""
+        refused = self.refused_with(uids)
+        if refused != self.refused_uids:
+            self.refused_uids = refused
+            self._store()
+
+    def refused_with(self, uids: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the newest refused uids, with these after the known ones."""
+        return tuple(dict.fromkeys((*self.refused_uids, *uids)))[-_MOST_REFUSED:]
