@@ -19,13 +19,14 @@ _NAMED: Final = 4
 
 
 class LinkEntry:
-    """``count`` messages that are not sent yet, or not acknowledged: one, or several of one publisher, time, topic and
-    QoS with successive ids or without ids.
+    """``count`` messages that are not sent yet, or not acknowledged: one, or a run with the same publisher, time, topic
+    and QoS whose ids are successive or missing.
 
-    Of several messages, only the ``first`` is here, and the PUBLISH ``packets`` of all, which are complete.
-    ``version``: of the packets; 0: one message that needs more than its packet. ``delivery``: of that message; None: it
-    has no special properties. ``sequence``: of the first message; 0: QoS 0. ``id_number``: of the first message; 0: it
-    has no id, or one without a number. ``batch``: must be on disk before. ``size``: in bytes, approximately.
+    ``first`` is the first message; a run keeps its other messages as complete PUBLISH ``packets`` only. ``version`` is
+    the MQTT version of the packets; 0: the entry is one message that needs more than its packet. ``delivery`` belongs to
+    such a message if it has a group or Subscription Identifiers. ``sequence``: the number of the first message; 0:
+    QoS 0. ``id_number``: of the first message; 0: it has no id, or one without a number. ``batch``: the batch that must
+    be on disk before the entry is sent. ``size``: in bytes, approximately.
     """
 
     __slots__ = ("batch", "count", "delivery", "first", "id_number", "packets", "sequence", "size", "version")
