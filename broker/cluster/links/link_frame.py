@@ -23,7 +23,7 @@ class LinkEntry:
     and QoS whose ids are successive or missing.
 
     ``first`` is the first message; a run keeps its other messages as complete PUBLISH ``packets`` only. ``version`` is
-    the MQTT version of the packets; 0: the entry is one message that needs more than its packet. ``delivery`` belongs to
+    the MQTT version of the packets; 0: one message that needs more than its packet. ``delivery`` belongs to
     such a message if it has a group or Subscription Identifiers. ``sequence``: the number of the first message; 0:
     QoS 0. ``id_number``: of the first message; 0: it has no id, or one without a number. ``batch``: the batch that must
     be on disk before the entry is sent. ``size``: in bytes, approximately.
