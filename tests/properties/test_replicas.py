@@ -4,13 +4,13 @@ answer, lost disks, changes of the members, restarts of the origin.
 The promise: each node that may take over, because the record in NATS names it, has everything that was acknowledged.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
 import pytest
 
 from taipan.broker.cluster.replicas.choice import CopyPlace, choose
-from taipan.broker.cluster.replicas.origin import ABSENT, IN_SYNC, OriginCopies
+from taipan.broker.cluster.replicas.origin import IN_SYNC, OriginCopies
 
 NODES = ("a", "b", "c")
 TIMEOUT = 2.0
@@ -19,13 +19,15 @@ STEPS = 300
 
 class World:
     """The origin's decisions, and what is true: ``disks``, the last batch that each follower has; ``record``, what NATS
-    has. What happens is drawn with the weights in ``EVENTS``."""
+    has; ``sessions``, the followers with which the origin exchanges messages (``shipping``). What happens is drawn with
+    the weights in ``EVENTS``."""
 
     def __init__(self, seed: int) -> None:
         self.rng = rng = Random(seed)
         self.now = 0.0
         self.written = 0
         self.disks = dict.fromkeys(NODES, 0)
+        self.sessions: set[str] = set()
         self.lost: set[str] = set()  # whose disk was lost while a record named them
         self.record: tuple[str, ...] = ()
         self.revision = self.based_on = 1
@@ -49,7 +51,7 @@ class World:
 
     def settle(self) -> None:
         """When nothing breaks any more, all copies are complete soon, and everything is acknowledged."""
-        self.core.want(NODES[: self.replicas], self.now)
+        self.choose(NODES[: self.replicas])
         for _ in range(100):
             self.write()
             self.read()
@@ -92,7 +94,11 @@ class World:
     # ------------------------------------------------------------------ followers
 
     def want(self) -> None:
-        self.core.want(self.rng.sample(NODES, self.replicas), self.now)
+        self.choose(self.rng.sample(NODES, self.replicas))
+
+    def choose(self, names: Sequence[str]) -> None:
+        self.core.want(names, self.now)
+        self.sessions &= self.core.followers.keys()
 
     def meet_one(self) -> None:
         self.meet(self.some(), self.rng.random() < 0.5)
@@ -100,32 +106,33 @@ class World:
     def meet(self, name: str, from_tail: bool) -> None:
         """Its copy is compared, and set back to what both have."""
         follower = self.core.followers.get(name)
-        if follower is None or follower.state != ABSENT:
+        if follower is None or name in self.sessions:
             return
         if follower.refill:
             if name in self.core.waited_for:
                 return
             self.disks[name] = 0
         self.disks[name] = min(self.disks[name], self.written)
+        self.sessions.add(name)
         self.core.found(name, self.disks[name], from_tail, self.now)
 
     def receive_some(self) -> None:
         name = self.some()
-        follower = self.core.followers.get(name)
-        if follower is not None and follower.state != ABSENT:
+        if name in self.sessions:
             last = self.rng.randint(self.disks[name], max(self.core.last, self.disks[name]))
             self.receive(name, self.rng.choice((0, 0, 1, 3)), self.rng.random() < 0.8, last)
 
     def receive(self, name: str, late: int, near: bool, last: int | None = None) -> None:
         """More is on its disk; its answer may be older."""
-        follower = self.core.followers.get(name)
-        if follower is None or follower.state == ABSENT:
+        if name not in self.sessions:
             return
         self.disks[name] = max(self.disks[name], self.core.last if last is None else last)
         self.core.acknowledged(name, max(self.disks[name] - late, 0), True, near, self.now)
 
     def go_away(self) -> None:
-        self.core.lost(self.some(), self.now)
+        name = self.some()
+        self.sessions.discard(name)
+        self.core.lost(name, self.now)
 
     def fill_its_disk(self) -> None:
         self.core.failed(self.some(), "no space left")
@@ -136,7 +143,17 @@ class World:
         self.disks[name] = 0
         if name in self.record or any(name in target for _, target in self.pending):
             self.lost.add(name)
+        self.sessions.discard(name)
         self.core.differs(name, self.now)
+
+    def lose_its_newest_batches(self) -> None:
+        """A disk that did not flush: so is everything that it had said about them."""
+        name = self.some()
+        self.disks[name] = max(self.disks[name] - 3, 0)
+        if name in self.record or any(name in target for _, target in self.pending):
+            self.lost.add(name)
+        self.sessions.discard(name)
+        self.core.lost(name, self.now)
 
     # ------------------------------------------------------------------ the record
 
@@ -194,6 +211,7 @@ class World:
 
     def restart(self) -> None:
         """What only a follower has is not on the origin's disk, and was not acknowledged."""
+        self.sessions.clear()
         self.core = OriginCopies(self.replicas, self.minimum, TIMEOUT, False, self.written, self.now)
         self.core.want(self.rng.sample(NODES, self.replicas), self.now)
         self.writing = None
@@ -208,6 +226,7 @@ EVENTS: dict[Callable[[World], None], float] = {
     World.go_away: 1,
     World.fill_its_disk: 0.5,
     World.lose_its_disk: 0.2,
+    World.lose_its_newest_batches: 0.3,
     World.read: 3,
     World.begin_to_write: 10,
     World.is_answered: 6,
@@ -263,6 +282,37 @@ def test_what_is_left_to_happen_happens() -> None:
     core.record_is(("a",), 5.4)
     core.tick(5.5)
     assert core.missing_since is None and core.copies == 1
+
+
+def test_a_follower_that_is_chosen_again_in_the_moment_in_which_it_leaves() -> None:
+    """It receives batches all the time: what it reports counts, and it enters the record again."""
+    core = OriginCopies(1, 0, TIMEOUT, False, 0, 0.0)
+    core.want(["a"], 0.0)
+    core.record_is(("a",), 0.0)
+    core.found("a", 0, True, 0.0)
+    core.want(["b"], 0.1)
+    core.appended(1, 0.1)
+    core.wrote(1)
+    core.tick(2.2)
+    assert core.next_record() == ()
+    core.record_is((), 2.3)
+    core.want(["a"], 2.3)
+    core.acknowledged("a", 1, True, True, 2.3)
+    core.tick(4.4)
+    assert core.next_record() == ("a",)
+
+
+def test_a_copy_that_lost_its_newest_batches_counts_again_when_it_has_them() -> None:
+    core = OriginCopies(1, 0, TIMEOUT, False, 9, 0.0)
+    core.want(["a"], 0.0)
+    core.record_is(("a",), 0.0)
+    core.found("a", 9, True, 0.0)
+    assert core.durable == 9
+    core.lost("a", 0.1)
+    core.found("a", 7, True, 0.2)
+    assert core.next_record() == ()
+    core.acknowledged("a", 9, True, True, 0.3)
+    assert core.next_record() is None and core.copies == 1
 
 
 def test_a_late_follower_stays_if_nothing_is_acknowledged_without_it() -> None:

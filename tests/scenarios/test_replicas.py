@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from taipan.broker.cluster.nats.interface import REPLICAS
+from taipan.broker.cluster.nats.interface import REPLICAS, BucketEntry, NoAnswer, Unknown
 from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.cluster.replicas import copies as copies_module
 from taipan.broker.cluster.replicas import shipping as shipping_module
@@ -451,6 +451,55 @@ async def test_a_copy_is_deleted_by_hand(tmp_path: Path) -> None:
         await until_in_sync(cluster[0])
         assert refused(cluster[0], "replica_left") >= 1
         await assert_same_logs(cluster, 0, 1)
+
+
+async def test_an_answer_is_lost_after_the_last_batch(tmp_path: Path) -> None:
+    """That the disk of the follower works again: the origin asks, though nothing is on its way."""
+    async with replicated(tmp_path) as cluster:
+        await until_in_sync(cluster[0], cluster[1])
+        origin = shipping(cluster[0])
+        origin.core.failed(cluster[1].server.settings.node.name, "no space left")
+        await until(lambda: not origin.core.members)
+        await until_in_sync(cluster[0])
+
+
+async def test_an_old_revision_of_the_record(tmp_path: Path) -> None:
+    """NATS reports the record late, or a server that was elected a moment ago does not have the newest one yet."""
+    async with replicated(tmp_path) as cluster:
+        await until_in_sync(cluster[0], cluster[1])
+        origin = shipping(cluster[0])
+        name, key = cluster[0].server.settings.node.name, node_key(cluster[0].server.settings.node.name)
+        newest = cluster.hub.buckets[REPLICAS].last[key]
+        old = ReplicaRecord(name, origin._wire.uid, 1, (), "n9@127.0.0.1")
+        entry = BucketEntry(key, origin._wire.write(old), newest.revision - 1)
+        origin._records._entry(entry)
+        assert not origin.core.replaced
+        cluster.hub.buckets[REPLICAS].last[key] = entry
+        with pytest.raises(NoAnswer):
+            await origin._read_record()
+        assert not origin.core.replaced and origin.core.members
+        cluster.hub.buckets[REPLICAS].last[key] = newest
+
+
+async def test_a_record_whose_deletion_is_not_answered(tmp_path: Path) -> None:
+    """The node stays, and so does its record."""
+    async with replicated(tmp_path) as cluster:
+        await until_in_sync(cluster[0], cluster[1])
+        origin, hub = shipping(cluster[0]), cluster.hub
+        key = node_key(cluster[0].server.settings.node.name)
+        write = origin._nats.raw.write
+
+        async def unanswered(*arguments: Any, **options: Any) -> int:
+            origin._nats.raw.write = write  # type: ignore[method-assign]
+            await write(*arguments, **options)
+            raise Unknown("no answer")
+
+        origin._nats.raw.write = unanswered  # type: ignore[method-assign]
+        with pytest.raises(Unknown):
+            await origin.withdraw()
+        assert hub.buckets[REPLICAS].value(key) is None
+        await until(lambda: hub.buckets[REPLICAS].value(key) is not None)
+        await until_in_sync(cluster[0])
 
 
 async def test_a_takeover_that_another_write_has_overtaken(tmp_path: Path) -> None:

@@ -80,7 +80,8 @@ class OriginCopies:
     # ------------------------------------------------------------------- events
 
     def want(self, names: Iterable[str], now: float) -> None:
-        """These nodes are to have copies."""
+        """These nodes are to have copies. Others are deleted, unless acknowledgements wait for them. Nothing else
+        deletes a follower, so that the caller can end its session with it in the same moment."""
         wanted = set(names)
         for name in wanted:
             self._follower(name, now).wanted = True
@@ -103,15 +104,13 @@ class OriginCopies:
             self.reconnected(now)
         for name in self.members:
             self._follower(name, now)
-        for follower in list(self.followers.values()):
+        for follower in self.followers.values():
             if follower.name in self.members:
                 if follower.state != ABSENT:
                     self._set(follower, IN_SYNC, now)
             elif follower.state == IN_SYNC:
                 self._set(follower, CATCHING_UP, now)
                 follower.not_before = now + self._timeout
-            if not follower.wanted and follower.name not in self.waited_for:
-                del self.followers[follower.name]
         self._advance()
 
     def writing(self, in_sync: Iterable[str], now: float) -> None:
@@ -170,16 +169,15 @@ class OriginCopies:
         follower = self.followers.get(name)
         if follower is None or follower.state == ABSENT:
             return True
-        if follower.state == IN_SYNC and not follower.failed:
-            follower.position = max(follower.position, min(position, self.last))
-            follower.near = near
+        follower.position = max(follower.position, min(position, self.last))
+        follower.near = near
+        if follower.state == IN_SYNC and not follower.failed and not follower.short:
             self._advance()
             return False
         follower.failed = ""
-        follower.position = max(follower.position, min(position, self.last))
+        follower.short = follower.short and follower.position < self.durable
         if follower.state == FILLING and from_tail:
             self._set(follower, CATCHING_UP, now)
-        follower.near = near
         self._let_join(follower, now)
         self._advance()
         return True

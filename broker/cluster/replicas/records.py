@@ -63,6 +63,11 @@ class ReplicaRecords:
         found = self._known.get(node_key(origin))
         return None if found is None else found[0]
 
+    def revision(self, origin: str) -> int:
+        """Return the revision at which NATS reported the record of ``origin``; 0: it has none."""
+        found = self._known.get(node_key(origin))
+        return 0 if found is None else found[1]
+
     def all(self) -> list[ReplicaRecord]:
         """Return all records."""
         return [record for record, _ in self._known.values()]

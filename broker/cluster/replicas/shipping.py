@@ -39,7 +39,7 @@ from .frames import (
     HoldingCopy,
     Resume,
 )
-from .origin import OriginCopies
+from .origin import IN_SYNC, OriginCopies
 from .records import ReplicaRecord, ReplicaRecords
 from .tail import LogTail
 
@@ -218,6 +218,9 @@ class Shipping:
         except WrongRevision as error:
             await self._read_record()  # perhaps it is the record of a host now
             raise Unavailable(f"the record of the copies has changed: {error}") from None
+        except Unknown:
+            self.core.record_lost()  # this node stays, and its record may be deleted later
+            raise
         await self.end()
 
     # ------------------------------------------------------------------ the log
@@ -289,10 +292,17 @@ class Shipping:
         elif session.state == _RESUMING and now - session.told >= _RETRY:
             assert session.resume is not None
             self._send(session, session.resume, now)
-        elif session.state == _SENDING and (session.under_way or session.has_old or session.dropped < self._dropped[0]):
+        elif session.state == _SENDING and self._waits_for(session):
             quiet = now - max(session.heard, session.told)
             if quiet >= min(_ASK_AFTER, self._settings.replica_timeout / 4):
                 self._send(session, Ask(session.run, session.sent), now)
+
+    def _waits_for(self, session: _Session) -> bool:
+        """Return whether the follower still has something to report: an answer of it may have been lost."""
+        if session.under_way or session.has_old or session.dropped < self._dropped[0]:
+            return True
+        follower = self.core.followers[session.name]
+        return follower.state != IN_SYNC or bool(follower.failed)
 
     def _begin(self, name: str, now: float) -> None:
         self._run += 1
@@ -614,6 +624,8 @@ class Shipping:
     async def _read_record(self) -> None:
         """Read the record, which has changed: by a write of this node that was not answered, or by another node."""
         entry = await self._nats.read(BUCKET, self._members.key)
+        if entry is not None and entry.revision < self._revision:
+            raise NoAnswer("the server has an older record")  # it was elected a moment ago
         record = self._records.decode(entry)
         if record is None:
             self._revision = 0 if entry is None or entry.value is None else entry.revision
@@ -626,12 +638,12 @@ class Shipping:
             self.core.record_is(record.in_sync, self._loop.time())
 
     def _record_changed(self, origin: str) -> None:
+        if origin != self._context.node or self._stopped or self.core.replaced:
+            return
+        if self._records.revision(origin) <= self._revision:
+            return  # this node has written a later one
         record = self._records.of(origin)
-        if self._stopped:
-            return
-        if origin != self._context.node or record is None or record.ended or self.core.replaced:
-            return
-        if record.hosted_by != self._context.hosted_by:
+        if record is not None and not record.ended and record.hosted_by != self._context.hosted_by:
             self._taken_over(record)
 
     def _lost(self, bucket: str) -> None:

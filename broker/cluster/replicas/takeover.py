@@ -75,6 +75,14 @@ class Sight(NamedTuple):
     before: int
 
 
+class _Claim(NamedTuple):
+    """A record that says that this node runs an origin. ``in_sync``: the in-sync set of the record that it replaced;
+    ``None``: that is not known."""
+
+    record: ReplicaRecord
+    in_sync: tuple[str, ...] | None
+
+
 def is_due(sight: Sight, failover_after: float, restart: float) -> bool:
     """Return whether a follower takes over now. ``restart``: seconds in which a node that was stopped in order may
     start again, as in an upgrade."""
@@ -298,13 +306,13 @@ class Takeovers:
         try:
             logger.warning("takeover_begins node=%s incarnation=%s setting=%s", node, record.incarnation, SETTING)
             directory = await self._copies.release(node)
-            claimed = None
+            claim = None
             if directory is not None and await self._may_use(record, directory):
-                claimed = await self._claim(record)
-            if directory is None or claimed is None:
+                claim = await self._claim(record)
+            if directory is None or claim is None:
                 self._copies.accept_again(node)
                 return False
-            return await self._run(claimed, directory, record.in_sync)
+            return await self._run(claim.record, directory, claim.in_sync)
         finally:
             self._under_way.discard(node)
 
@@ -317,9 +325,11 @@ class Takeovers:
         logger.error("replica_damaged node=%s directory=%s", record.node, directory)
         return self._before(record) == 0
 
-    async def _claim(self, seen: ReplicaRecord) -> ReplicaRecord | None:
-        """Write that this node runs the origin; return the record, or ``None`` if it may not."""
+    async def _claim(self, seen: ReplicaRecord) -> _Claim | None:
+        """Write that this node runs the origin; return ``None`` if it may not. ``seen``: the record that led to this,
+        which may have changed."""
         key = node_key(seen.node)
+        in_sync: tuple[str, ...] | None = None
         while not self._stopped:
             try:
                 entry = await self._context.nats.read(BUCKET, key)
@@ -327,15 +337,16 @@ class Takeovers:
                 if entry is None or record is None or record.uid != seen.uid or record.ended:
                     return None
                 if record.hosted_by == self._context.node and record.incarnation > seen.incarnation:
-                    return record  # an attempt that was not answered
+                    return _Claim(record, in_sync)  # an attempt that was not answered
                 if self._context.node not in record.in_sync or record.incarnation != seen.incarnation:
                     logger.info("takeover_lost node=%s hosted_by=%s", seen.node, record.hosted_by or "-")
                     return None
                 made = msgspec.structs.replace(
                     record, incarnation=record.incarnation + 1, in_sync=(), hosted_by=self._context.node
                 )
+                in_sync = record.in_sync
                 await self._write(made, entry.revision)
-                return made
+                return _Claim(made, in_sync)
             except WrongRevision:
                 continue
             except Unavailable as error:
@@ -369,13 +380,14 @@ class Takeovers:
 
     async def _run(self, record: ReplicaRecord, directory: Path, in_sync: tuple[str, ...] | None) -> bool:
         """Start a node from its copy; return whether it runs. ``in_sync``: the nodes that have a complete copy, too;
-        ``None``: it has run here before, so no other copy is complete."""
+        ``None``: perhaps none, because it has run here before."""
         node = record.node
         said, pause = "", _TRY_AGAIN
         while not self._stopped:
             current = self._records.of(node)
             if current is not None and current.incarnation >= record.incarnation:
                 if current.hosted_by != self._context.node or current.uid != record.uid or current.ended:
+                    self._copies.accept_again(node)
                     return False  # another node has taken over in the meantime
             hosted = self._host(node, directory)
             try:

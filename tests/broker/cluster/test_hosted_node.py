@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from taipan.broker.cluster.nats.interface import Unknown
 from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.cluster.replicas import takeover
 from taipan.broker.cluster.replicas.records import ReplicaRecord, copy_directory
@@ -265,6 +266,29 @@ async def test_another_follower_is_preferred_to_a_damaged_copy(tmp_path: Path, m
         await other(cluster, 1, first).client("s", expiry=3600, session_present=True)
         await until_ended(cluster, 1)
         assert record_of(cluster, 1).hosted_by == cluster.name(second)
+
+
+@pytest.mark.parametrize("answered", [True, False])
+async def test_a_copy_that_left_the_set_is_not_given_the_node_back(tmp_path: Path, answered: bool) -> None:
+    """The follower that takes over has not heard yet that another one has left the in-sync set."""
+    async with replicated(tmp_path, 2, failover_after=600.0) as cluster:
+        await cluster.kill(1)
+        record, takeovers = record_of(cluster, 1), part(cluster, 0).takeovers
+        assert takeovers is not None and record.in_sync == (cluster.name(0),)
+        write = takeovers._write
+
+        async def unanswered(made: ReplicaRecord, revision: int) -> None:
+            takeovers._write = write  # type: ignore[method-assign]
+            await write(made, revision)
+            raise Unknown("no answer")
+
+        if not answered:
+            takeovers._write = unanswered  # type: ignore[method-assign]
+        takeovers._under_way.add(record.node)
+        stale = msgspec.structs.replace(record, in_sync=(cluster.name(0), "n9@127.0.0.1"))
+        claim = await takeovers._claim(stale)
+        assert claim is not None and claim.in_sync == record.in_sync
+        assert claim.record.hosted_by == cluster.name(0) and not claim.record.in_sync
 
 
 async def test_another_follower_goes_on_following_the_hosted_node(
