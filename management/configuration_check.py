@@ -20,7 +20,11 @@ def faults(settings: Settings) -> list[str]:
     """Return the problems, one line for each, with its setting."""
     wrong: list[str] = []
     served: list[tuple[str, TlsSettings | None]]
-    served = [(f"listeners.{index}", each.tls) for index, each in enumerate(settings.broker.listeners)]
+    served = [
+        (f"listeners.{index}", each.tls)
+        for index, each in enumerate(settings.broker.listeners)
+        if not (LISTENER_KINDS[each.type].datagram and each.tls is not None and each.tls.psk_file)
+    ]
     served += [(name, each.tls) for name, each in http_tables(settings) if each.enabled]
     for place, tls in served:
         if tls is not None:

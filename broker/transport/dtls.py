@@ -1,4 +1,4 @@
-"""DTLS 1.2 of a datagram listener: certificates, and a cookie before any state (RFC 6347, section 4.2.1).
+"""DTLS 1.2 of a datagram listener: certificates or keys, and a cookie before any state (RFC 6347, section 4.2.1).
 
 pyOpenSSL works on memory: datagrams in, datagrams out. It is imported when a listener needs it."""
 
@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from ..config import ListenerTlsSettings
 from ..loop.regular_file import MAX_CREDENTIALS, read_regular
-from .tls import TlsError, names_in
+from . import dtls_psk, psk
+from .tls import TlsError, names_in, pre_shared_keys
 
 MISSING: Final = 'DTLS needs the package pyOpenSSL: pip install "taipan-mqtt[dtls]"'
-NO_PSK: Final = "a DTLS listener has no pre-shared keys: pyOpenSSL has no public interface for them"
 MTU: Final = 1200
 """Bytes of a datagram of the handshake: those of an IPv6 network without fragments, less headers."""
 _RECORD_HEADER: Final = 13
@@ -34,11 +34,14 @@ _NUMBERS: Final = count(1)
 
 
 class DtlsError(Exception):
-    """A handshake has failed, or a session has ended; ``why`` is empty if the client has closed it."""
+    """A handshake has failed, or a session has ended; ``why`` is empty if the client has closed it. ``reason`` and
+    ``setting``: how the listener counts it."""
 
-    def __init__(self, why: str) -> None:
+    def __init__(self, why: str, reason: str = "tls_handshake", setting: str = "tls") -> None:
         super().__init__(why)
         self.why = why
+        self.reason = reason
+        self.setting = setting
 
 
 def _library() -> Any:
@@ -61,7 +64,7 @@ def client_random(data: bytes) -> bytes:
 
 
 class DtlsContext:
-    """The certificates of a listener. Raises TlsError for settings that cannot be used."""
+    """The certificates or keys of a listener. Raises TlsError for settings that cannot be used."""
 
     def __init__(self, settings: ListenerTlsSettings) -> None:
         _check(settings)
@@ -73,12 +76,26 @@ class DtlsContext:
         context.set_session_cache_mode(ssl.SESS_CACHE_OFF)
         context.set_cookie_generate_callback(self._cookie)
         context.set_cookie_verify_callback(lambda conn, cookie: hmac.compare_digest(self._cookie(conn), cookie))
+        self._keys: psk.PreSharedKeys | None = None
         try:
-            self._load(settings)
+            if settings.psk_file:
+                self._load_keys(settings)
+            else:
+                self._load_certificates(settings)
         except (ssl.Error, OSError, ValueError) as error:
             raise TlsError("tls", f"DTLS: {_text(error)}") from None
 
-    def _load(self, settings: ListenerTlsSettings) -> None:
+    def _load_keys(self, settings: ListenerTlsSettings) -> None:
+        self._keys = pre_shared_keys(settings)
+        dtls_psk.install(self._context, self._keys, settings.psk_hint)
+        try:
+            self._context.set_cipher_list(((settings.ciphers or dtls_psk.CIPHERS) + psk.NEVER).encode())
+        except self._ssl.Error:
+            raise TlsError("tls.ciphers", psk.no_cipher(settings.ciphers)) from None
+        if not any("PSK" in each for each in self._ssl.Connection(self._context).get_cipher_list()):
+            raise TlsError("tls.ciphers", psk.no_cipher(settings.ciphers))
+
+    def _load_certificates(self, settings: ListenerTlsSettings) -> None:
         ssl, context = self._ssl, self._context
         pem = importlib.import_module("cryptography.hazmat.primitives.serialization")
         key = read_regular(settings.keyfile, MAX_CREDENTIALS)
@@ -115,14 +132,12 @@ class DtlsContext:
         except ssl.Error as error:
             raise DtlsError(_text(error)) from None
         else:
-            return [], DtlsSession(ssl, connection)
+            return [], DtlsSession(ssl, connection, self._keys)
         answer = _outgoing(ssl, connection)
         return (answer if sum(map(len, answer)) <= len(data) else []), None
 
 
 def _check(settings: ListenerTlsSettings) -> None:
-    if settings.psk_file:
-        raise TlsError("tls.psk_file", NO_PSK)
     for key in ("server_names", "crlfile"):
         if getattr(settings, key):
             raise TlsError(f"tls.{key}", "has no effect on a DTLS listener")
@@ -133,15 +148,18 @@ def _check(settings: ListenerTlsSettings) -> None:
 class DtlsSession:
     """One client: its handshake, then its encrypted datagrams."""
 
-    __slots__ = ("_connection", "_ssl", "done", "names", "number")
+    __slots__ = ("_connection", "_identity", "_keys", "_ssl", "_unreadable", "done", "names", "number")
 
-    def __init__(self, ssl: Any, connection: Any) -> None:
+    def __init__(self, ssl: Any, connection: Any, keys: psk.PreSharedKeys | None = None) -> None:
         self._ssl = ssl
         self._connection = connection
+        self._keys = keys
+        self._identity: str | None = None  # that the client has sent, but not proved
+        self._unreadable = False  # an encrypted record came behind the identity, and did not complete the handshake
         self.done = False
         self.number = next(_NUMBERS)
         self.names: tuple[str | None, str | None] = (None, None)
-        """Common name and subject of the client certificate."""
+        """Common name and subject of the client certificate; with a pre-shared key, its identity and ``None``."""
 
     def handshake(self, data: bytes) -> None:
         """Take a datagram of the handshake; ``done`` says whether that was the last one. Raises DtlsError."""
@@ -149,15 +167,47 @@ class DtlsSession:
         if data:
             connection.bio_write(data)
         try:
-            connection.do_handshake()
+            if self._keys is None:
+                connection.do_handshake()
+            else:
+                self._step(self._keys)
         except ssl.WantReadError:
+            self._unreadable |= self._identity is not None and _has_encrypted(data)
             return
         except ssl.Error as error:
-            raise DtlsError(_text(error)) from None
+            raise self._failed(_text(error)) from None
+        if self._keys is not None:
+            if self._identity is None or not self._keys.knows(self._identity):  # a cipher that proves nothing
+                raise DtlsError("the client has proved no identity", psk.PSK_REFUSED, psk.SETTING)
+            self.done = True
+            self.names = self._identity, None
+            return
         self.done = True
         certificate = connection.get_peer_certificate(as_cryptography=True)
         if certificate is not None:
             self.names = names_in(tuple(tuple(map(_pair, rdn)) for rdn in certificate.subject.rdns))
+
+    def _step(self, keys: psk.PreSharedKeys) -> None:
+        try:
+            keys.step(self._connection.do_handshake)
+        finally:
+            if keys.offered is not None:
+                self._identity = keys.offered
+
+    @staticmethod
+    def _failed(why: str) -> DtlsError:
+        if "psk identity not found" in why:
+            return DtlsError("the identity is not UTF-8", psk.PSK_REFUSED, psk.SETTING)
+        return DtlsError(why)
+
+    def wrong_key(self) -> DtlsError | None:
+        """Return what to report of a handshake that is given up, if the key of the client seems to be the reason. A
+        record that was encrypted with another key is ignored (RFC 6347, section 4.1.2.7), so the handshake does not
+        fail: it has no end."""
+        if self._keys is None or self._identity is None or not self._unreadable:
+            return None
+        text = psk.wrong_key(self._identity, self._keys.knows(self._identity))
+        return DtlsError(text, psk.PSK_REFUSED, psk.SETTING)
 
     def received(self, data: bytes = b"") -> list[bytes]:
         """Return what a datagram contains. A forged or repeated one contains nothing. Raises DtlsError."""
@@ -206,6 +256,15 @@ class DtlsSession:
             self._connection.DTLSv1_handle_timeout()
         except self._ssl.Error as error:
             raise DtlsError(_text(error)) from None
+
+
+def _has_encrypted(data: bytes) -> bool:
+    """Return whether a datagram has a record with an epoch above 0."""
+    while len(data) > _RECORD_HEADER:
+        if data[3:5] != b"\0\0":
+            return True
+        data = data[_RECORD_HEADER + int.from_bytes(data[11:13]) :]
+    return False
 
 
 def _pair(attribute: Any) -> tuple[str, str]:

@@ -57,7 +57,7 @@ class Handshakes:
             handshake.session.handshake(data)
         except DtlsError as error:
             self._flush(key, handshake)
-            self._fail(key, "tls_handshake", "tls", error.why)
+            self._fail(key, error.reason, error.setting, error.why)
             return
         self._flush(key, handshake)
         if not handshake.session.done:
@@ -83,7 +83,7 @@ class Handshakes:
             self._send(sock, key, each)
         if session is None or not self._listener.admits_datagrams(key[1][:2]):
             return None
-        self._forget(key)
+        self._give_up(key)
         if len(self._of) >= MAX_HANDSHAKES:
             self._fail(next(iter(self._of)), "newcomers", "", "too many clients are in their handshake")
         tls = self._listener.settings.tls
@@ -105,7 +105,8 @@ class Handshakes:
         if self._of.get(key) is not handshake:
             return
         if asyncio.get_running_loop().time() >= handshake.ends:
-            self._fail(key, "tls_timeout", "tls.handshake_timeout", "the handshake was not completed")
+            if not self._give_up(key):
+                self._fail(key, "tls_timeout", "tls.handshake_timeout", "the handshake was not completed")
             return
         try:
             handshake.session.repeat()
@@ -128,6 +129,16 @@ class Handshakes:
     def _fail(self, key: _Key, reason: str, setting: str, why: str) -> None:
         self._forget(key)
         self._listener.refuse(reason, setting, key[1][:2], why)
+
+    def _give_up(self, key: _Key) -> bool:
+        """Forget the handshake of an address, if there is one. Return whether a wrong key was counted."""
+        handshake = self._of.get(key)
+        error = None if handshake is None else handshake.session.wrong_key()
+        if error is None:
+            self._forget(key)
+            return False
+        self._fail(key, error.reason, error.setting, error.why)
+        return True
 
     def _forget(self, key: _Key) -> None:
         handshake = self._of.pop(key, None)

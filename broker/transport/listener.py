@@ -111,7 +111,7 @@ class Listener:
         self.accepted = 0  # number of created Connections
         self.throttled = 0  # how often accepting paused because of ``accept_rate``
         self.gateway_faults = 0
-        self.dtls: DtlsContext | None = None  # of a datagram listener with certificates
+        self.dtls: DtlsContext | None = None  # of a datagram listener with TLS
         shared = None if self.gateway is None else self.gateway.shared
         self.gateway_shared: object = None if shared is None else shared()
         self.refused: dict[str, int] = {}
@@ -565,7 +565,8 @@ def _accept_rate(settings: ListenerSettings) -> TokenBucket | None:
 
 
 def _dtls_context(settings: ListenerSettings) -> DtlsContext | None:
-    """Return the certificates of a datagram listener. They have passed ``_tls_context``, whose errors say more."""
+    """Return the certificates or keys of a datagram listener. Certificates have passed ``_tls_context``, whose errors
+    say more."""
     if not LISTENER_KINDS[settings.type].datagram or settings.tls is None:
         return None
     try:
@@ -581,6 +582,8 @@ def _tls_context(settings: ListenerSettings) -> ssl.SSLContext | None:
         return None
     if settings.tls is None:
         raise TlsError("tls", f"listener {settings.name}: type {settings.type} needs certificates")
+    if LISTENER_KINDS[settings.type].datagram and settings.tls.psk_file:
+        return None  # Python's own TLS has no part in it
     try:
         return build_context(settings.tls)
     except TlsError as exc:

@@ -1,7 +1,7 @@
 """TLS-PSK: the file of identities and keys of a listener, and who has proved which identity.
 
 TLS 1.2 only: Python has no callback for the pre-shared keys of TLS 1.3. Python 3.13 has one for TLS 1.2; before that,
-the package sslpsk3 adds it.
+the package sslpsk3 adds it. ``dtls_psk`` has that of DTLS.
 """
 
 import importlib
@@ -79,6 +79,16 @@ def _entry(line: bytes) -> tuple[str, bytes]:
     return identity, key
 
 
+def no_cipher(ciphers: str) -> str:
+    """What to say of a list of ciphers that leaves none."""
+    return f"OpenSSL knows no cipher for pre-shared keys of {ciphers!r}"
+
+
+def wrong_key(identity: str, known: bool) -> str:
+    """What to say of a client that could not prove its identity."""
+    return f"wrong key of identity {identity!r}" if known else f"unknown identity {identity!r}"
+
+
 class PreSharedKeys:
     """The keys of one listener, for the handshakes of one context."""
 
@@ -125,9 +135,7 @@ class PreSharedKeys:
         """What to report for a handshake that failed with this error."""
         reason = error.reason if isinstance(error, ssl.SSLError) else None
         if offered is not None and reason in _UNREADABLE:
-            return PskError(
-                1, f"wrong key of identity {offered!r}" if self.knows(offered) else f"unknown identity {offered!r}"
-            )
+            return PskError(1, wrong_key(offered, self.knows(offered)))
         if reason == "DATA_LENGTH_TOO_LONG":
             return PskError(1, "the identity is too long")
         # sslpsk3 fails with a SystemError where Python itself says that there is no such identity.

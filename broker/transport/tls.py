@@ -238,18 +238,23 @@ def _context(settings: TlsSettings, place: str, certfile: str, keyfile: str, key
     return context
 
 
-def _psk_context(settings: ListenerTlsSettings) -> ServerContext:
-    why = psk.unavailable()
-    if why is not None:
-        raise TlsError(psk.SETTING, why)
+def pre_shared_keys(settings: ListenerTlsSettings) -> psk.PreSharedKeys:
+    """Return the keys of ``psk_file``. Raises TlsError if it cannot be read, or other settings do not fit it."""
     for fault in settings.psk_faults():
         raise TlsError(f"tls.{fault[0]}", fault[1])
     try:
-        keys = psk.PreSharedKeys(psk.read_psk_file(settings.psk_file), settings.psk_hint)
+        return psk.PreSharedKeys(psk.read_psk_file(settings.psk_file), settings.psk_hint)
     except OSError as exc:
         raise TlsError(psk.SETTING, f"cannot read {settings.psk_file!r}: {exc.strerror or exc}") from None
     except ValueError as exc:
         raise TlsError(psk.SETTING, f"{settings.psk_file!r}: {exc}") from None
+
+
+def _psk_context(settings: ListenerTlsSettings) -> ServerContext:
+    why = psk.unavailable()
+    if why is not None:
+        raise TlsError(psk.SETTING, why)
+    keys = pre_shared_keys(settings)
     context = ServerContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_2
     # A ticket would resume a session without a word of the identity.
@@ -260,7 +265,7 @@ def _psk_context(settings: ListenerTlsSettings) -> ServerContext:
     except ssl.SSLError:
         usable = False
     if not usable:
-        raise TlsError("tls.ciphers", f"OpenSSL knows no cipher for pre-shared keys of {settings.ciphers!r}")
+        raise TlsError("tls.ciphers", psk.no_cipher(settings.ciphers))
     keys.install(context)
     context.keys = keys
     return context

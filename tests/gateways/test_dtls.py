@@ -5,26 +5,19 @@ import shutil
 from typing import Any
 
 import pytest
-from OpenSSL import SSL
 
 from taipan.broker.config import ListenerTlsSettings
 from taipan.broker.gateway import kind_of
 from taipan.broker.gateways.coap import codec
 from taipan.broker.transport import dtls
 from taipan.broker.transport.tls import TlsError
-from tests.support.api import ManagedNode, managed_node
+from tests.gateways.dtls_client import PROGRAMS, SecureClient, listener_of
+from tests.support.api import managed_node
 from tests.support.certificates import Certificates
 from tests.support.patience import patience
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(90)]
-
-PROGRAMS = ["coap-client-openssl", "coap-client-gnutls"]
-
-
-def listener_of(node: ManagedNode) -> Any:
-    [listener] = [each for each in node.server.listeners if each.name == "secure"]
-    return listener
 
 
 def start(certificates: Certificates, kind: str = "coaps", **tls: Any) -> Any:
@@ -32,91 +25,6 @@ def start(certificates: Certificates, kind: str = "coaps", **tls: Any) -> Any:
     certfile, keyfile = certificates.issue("localhost")
     table = {"certfile": certfile, "keyfile": keyfile, **tls}
     return managed_node(listeners=[{"type": "tcp"}, {"type": kind, "name": "secure", "tls": table}])
-
-
-class SecureClient(asyncio.DatagramProtocol):
-    """A client of DTLS by pyOpenSSL. ``loses`` has the numbers of datagrams of the node that are lost."""
-
-    def __init__(self, certificate: tuple[str, str] | None = None) -> None:
-        context = SSL.Context(SSL.DTLS_CLIENT_METHOD)
-        if certificate is not None:
-            context.use_certificate_chain_file(certificate[0])
-            context.use_privatekey_file(certificate[1])
-        self.connection = SSL.Connection(context)
-        self.connection.set_connect_state()
-        self.connection.set_ciphertext_mtu(1400)
-        self.inbox: asyncio.Queue[codec.Packet] = asyncio.Queue()
-        self.done = asyncio.Event()
-        self.failed = asyncio.Event()
-        self.raw: list[bytes] = []
-        self.sent: list[bytes] = []
-        self.loses: set[int] = set()
-        self.count = 0
-        self.transport: asyncio.DatagramTransport
-
-    @classmethod
-    async def open(cls, node: ManagedNode, certificate: tuple[str, str] | None = None) -> "SecureClient":
-        loop = asyncio.get_running_loop()
-        _, made = await loop.create_datagram_endpoint(lambda: cls(certificate), remote_addr=listener_of(node).bind)
-        return made
-
-    def connection_made(self, transport: Any) -> None:
-        self.transport = transport
-
-    def handshake(self) -> None:
-        try:
-            self.connection.do_handshake()
-            self.done.set()
-        except SSL.WantReadError:
-            pass
-        except SSL.Error:
-            self.failed.set()
-        self.flush()
-
-    def flush(self) -> None:
-        while True:
-            try:
-                data = self.connection.bio_read(65_536)
-            except SSL.WantReadError:
-                return
-            self.sent.append(data)
-            self.transport.sendto(data)
-
-    def datagram_received(self, data: bytes, addr: Any) -> None:
-        self.count += 1
-        if self.count - 1 in self.loses:
-            return
-        self.raw.append(data)
-        self.connection.bio_write(data)
-        if not self.done.is_set():
-            self.handshake()
-        try:
-            while self.done.is_set():
-                self.inbox.put_nowait(codec.decode(self.connection.recv(65_536)))
-        except SSL.WantReadError:
-            pass
-        except SSL.Error:
-            self.failed.set()
-
-    async def connect(self) -> None:
-        self.handshake()
-        async with asyncio.timeout(patience(20)):
-            await self.done.wait()
-
-    async def put(self, uri: str, payload: bytes, mid: int = -1) -> str:
-        await self.send(uri, payload, mid)
-        async with asyncio.timeout(patience(20)):
-            return codec.dotted((await self.inbox.get()).code)
-
-    async def send(self, uri: str, payload: bytes, mid: int = -1, code: int = codec.PUT) -> None:
-        path, _, query = uri.partition("?")
-        options = [(codec.URI_PATH, each.encode()) for each in path.split("/")]
-        options += [(codec.URI_QUERY, each.encode()) for each in query.split("&")]
-        self.connection.send(codec.encode(codec.CON, code, len(self.sent) if mid < 0 else mid, b"t", options, payload))
-        self.flush()
-
-    def close(self) -> None:
-        self.transport.close()
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
@@ -211,7 +119,6 @@ async def test_settings_that_cannot_be(certificates: Certificates, monkeypatch: 
     certfile, keyfile = certificates.issue("localhost")
     files = {"certfile": certfile, "keyfile": keyfile}
     for table, setting in (
-        ({"psk_file": "x"}, "tls.psk_file"),
         ({**files, "crlfile": "x"}, "tls.crlfile"),
         ({**files, "min_version": "1.3"}, "tls.min_version"),
         ({**files, "server_names": {"x": files}}, "tls.server_names"),

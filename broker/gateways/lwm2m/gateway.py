@@ -49,7 +49,7 @@ GATEWAY: Final = _gateway(
             "opts.": "the buffers are those of the system",
             "certfile": "dtls.certfile is used",
             "keyfile": "dtls.keyfile is used",
-            "dtls.psk_ciphers": "a DTLS listener has no pre-shared keys",
+            "dtls.psk_ciphers": "a listener has either certificates or pre-shared keys; psk_file has the latter",
         },
     ),
 )

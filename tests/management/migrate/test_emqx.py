@@ -485,7 +485,7 @@ def test_the_plugin_of_lwm2m_becomes_listeners(tmp_path: Path, capsys: pytest.Ca
         "mountpoint": "lwm2m/%e/", "topics": {"command": "dn/#", "notify": "up/news"},
         "update_msg_publish_condition": "always", "xml_dir": str(directory / "lwm2m_xml"),
     }  # fmt: skip
-    assert "no pre-shared keys" in told and "dtls.certfile is used" in told
+    assert "psk_file has the latter" in told and "dtls.certfile is used" in told
     assert "the buffers are those of the system" in told
 
 
