@@ -1,6 +1,6 @@
 """/acl: access rules in the form of EMQX 4.4, newest first; a ``pubsub`` rule is two records."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
@@ -27,7 +27,8 @@ from ..operations.refusal import wrong
 
 routes = Endpoints("ACL rules of EMQX 4.4")
 
-Name = Annotated[str, Meta(min_length=1, max_length=65_535)]
+MAX_NAME: Final = 65_535
+Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
 
 
 class AllQuery(PageQuery, kw_only=True):
@@ -105,6 +106,43 @@ def lookup_acl_username(call: Call) -> Listing[HalfRecord]:
     return call.operations.acl.halves_of((USERNAME, call.path["username"]))
 
 
+class RuleOfSubject(msgspec.Struct):
+    """A rule in the list of its subject."""
+
+    topic: str
+    action: Action
+    access: Access
+    listener: str = ""
+
+
+class RulesOfSubject(msgspec.Struct):
+    """``rules``: all rules that the subject is to have, in the order in which they are checked. ``instead_of``: the
+    rules that it has now; if it has others, the node refuses the request."""
+
+    rules: list[RuleOfSubject]
+    instead_of: list[RuleOfSubject] | None = None
+
+
+@routes.put("/acl/clientid/{clientid}", "Replace all access rules of a client ID", body=RulesOfSubject)
+async def replace_acl_clientid(call: Call) -> None:
+    await _replace(call, (CLIENT_ID, call.path["clientid"]))
+
+
+@routes.put("/acl/username/{username}", "Replace all access rules of a username", body=RulesOfSubject)
+async def replace_acl_username(call: Call) -> None:
+    await _replace(call, (USERNAME, call.path["username"]))
+
+
+@routes.put("/acl/$anonymous", "Replace all access rules of anonymous clients", body=RulesOfSubject)
+async def replace_acl_anonymous(call: Call) -> None:
+    await _replace(call, (ANONYMOUS, ""))
+
+
+@routes.put("/acl/$all", "Replace all access rules for all clients", body=RulesOfSubject)
+async def replace_acl_all(call: Call) -> None:
+    await _replace(call, (ALL, ""))
+
+
 @routes.delete("/acl/clientid/{clientid}/topic/{topic}", "Delete a client ID's access rules for a topic")
 async def delete_acl_clientid(call: Call) -> None:
     await call.operations.acl.delete_of((CLIENT_ID, call.path["clientid"]), call.path["topic"])
@@ -123,6 +161,18 @@ async def delete_acl_anonymous(call: Call) -> None:
 @routes.delete("/acl/$all/topic/{topic}", "Delete the access rules of all clients for a topic")
 async def delete_acl_all(call: Call) -> None:
     await call.operations.acl.delete_of((ALL, ""), call.path["topic"])
+
+
+async def _replace(call: Call, subject: Subject) -> None:
+    given: RulesOfSubject = call.body
+    if len(subject[1].encode("utf-8", "surrogatepass")) > MAX_NAME:
+        raise wrong(subject[0], f"expected at most {MAX_NAME} bytes")
+    instead_of = None if given.instead_of is None else _new_rules(subject, given.instead_of)
+    await call.operations.acl.replace(subject, _new_rules(subject, given.rules), instead_of)
+
+
+def _new_rules(subject: Subject, given: list[RuleOfSubject]) -> list[NewAclRule]:
+    return [NewAclRule(subject, each.topic, each.action, each.access == "allow", each.listener) for each in given]
 
 
 def _subject(given: NewRecord) -> Subject:

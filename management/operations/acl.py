@@ -19,6 +19,7 @@ from taipan.broker.access.stored.rules import (
     PUBSUB,
     SUB,
     USERNAME,
+    RuleContent,
     StoredAclRule,
 )
 from taipan.broker.config import listener_labels
@@ -27,7 +28,7 @@ from taipan.broker.server import Server
 
 from .durable_answer import check_store_writable, rows_of_a_size, wait_until_stored
 from .listing import FILTERED, PAUSE_EVERY, Listing, everything, searched
-from .refusal import BAD_TOPIC, WRONG, Refusal, missing, not_found
+from .refusal import BAD_TOPIC, WRONG, Refusal, missing, not_found, wrong
 
 ALL_LOGINS: Final = "$all"
 """The login of rules for all clients."""
@@ -188,6 +189,49 @@ class Acl:
         """Return EMQX 4.4's records of one subject, in the order in which they are checked."""
         return everything((record for rule in self._rules.of(*subject) for record in half_records(rule)), _itself)
 
+    async def replace(
+        self, subject: Subject, wanted: Sequence[NewAclRule], instead_of: Sequence[NewAclRule] | None = None
+    ) -> None:
+        """Give a subject these rules, in this order, and no others; a rule that repeats an earlier one is left out.
+
+        ``instead_of``: the rules that the caller has read. If the subject has others by now, nothing changes."""
+        kind, name = subject
+        async with self._adding:
+            if wanted:
+                await self._check(wanted, replaces=True)
+            check_store_writable(self._server.tables)
+            if instead_of is not None and _in_halves(instead_of) != _in_halves(self._rules.of(kind, name)):
+                raise wrong("instead_of", f"the rules of {_login(*subject)} have changed: read them again")
+            gone, new = self._rules.replacement(
+                kind, name, [RuleContent(each.topic, each.action, each.allow, each.listener) for each in wanted]
+            )
+            await self._put_last(subject, new)
+            work = CooperativeSlice()
+            for row in gone:
+                self._rules.drop(row)
+                if work.over:
+                    self._server.access.authorization.forget_decisions()
+                    await work.next()
+            self._server.access.authorization.forget_decisions()
+        await wait_until_stored(self._server.tables)
+
+    async def _put_last(self, subject: Subject, new: Sequence[RuleContent]) -> None:
+        """Add all of these rules, or none."""
+        now, work = self._server.clock.wall(), CooperativeSlice()
+        added: list[StoredAclRule] = []
+        try:
+            for rule in new:
+                with rows_of_a_size():
+                    added.append(self._rules.add_last(*subject, rule, now))
+                if work.over:
+                    self._server.access.authorization.forget_decisions()
+                    await work.next()
+        except BaseException:
+            for row in reversed(added):
+                self._rules.drop(row)
+            self._server.access.authorization.forget_decisions()
+            raise
+
     async def delete_of(self, subject: Subject, topic: str) -> None:
         """Delete every rule of this subject with exactly this topic."""
         check_store_writable(self._server.tables)
@@ -204,7 +248,8 @@ class Acl:
                 if matches is None or matches(record):
                     yield record
 
-    async def _check(self, rules: Sequence[NewAclRule]) -> None:
+    async def _check(self, rules: Sequence[NewAclRule], replaces: bool = False) -> None:
+        """``replaces``: the rules replace all rules of their subjects."""
         if not rules:
             raise missing("a rule")
         if len(rules) > MAX_RULES:
@@ -221,7 +266,7 @@ class Acl:
                 raise Refusal(BAD_TOPIC, f"topic {rule.topic}: {error}") from None
             await work.checkpoint()
         for subject, wanted in Counter(rule.subject for rule in rules).items():
-            if wanted > self._rules.room(*subject):
+            if not replaces and wanted > self._rules.room(*subject):
                 raise Refusal(WRONG, f"more than {MAX_RULES} rules of {_login(*subject)}")
 
     async def _change(self, rules: Sequence[NewAclRule], put: Callable[[NewAclRule], object]) -> None:
@@ -270,6 +315,10 @@ def added_record(rule: NewAclRule) -> AddedRecord:
 
 def _access(allow: bool) -> Access:
     return "allow" if allow else "deny"
+
+
+def _in_halves(rules: Sequence[NewAclRule] | Sequence[StoredAclRule]) -> list[RuleContent]:
+    return [RuleContent(each.topic, half, each.allow, each.listener) for each in rules for half in halves(each.action)]
 
 
 def halves(action: str) -> tuple[str, ...]:

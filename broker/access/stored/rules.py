@@ -6,9 +6,9 @@ know."""
 
 import re
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import quote
 
 import msgspec
@@ -70,6 +70,15 @@ class StoredAclRule(msgspec.Struct, array_like=True, frozen=True, gc=False):
     @property
     def subscribe(self) -> bool:
         return self.action != PUB
+
+
+class RuleContent(NamedTuple):
+    """A rule without its subject and place; fields as in ``StoredAclRule``."""
+
+    topic: str
+    action: str
+    allow: bool
+    listener: str = ""
 
 
 class _CompiledRule:
@@ -311,6 +320,39 @@ class StoredAclRules:
         for row in gone:
             self._drop(row)
         return len(gone)
+
+    def replacement(
+        self, kind: str, name: str, wanted: Sequence[RuleContent]
+    ) -> tuple[list[StoredAclRule], list[RuleContent]]:
+        """Return which rules of a subject to drop, and which to add after the others, so that it has the ``wanted``
+        ones in this order. A wanted rule that repeats an earlier one is left out.
+
+        Rules are added in order by ``add_last``, and then the others are dropped, the last first, by ``drop``. Each
+        step leaves the decision about every topic as it was, or as it is to be: what the rest of the old rules does not
+        decide, the new ones do."""
+        there = self.of(kind, name)
+        new = list(dict.fromkeys(wanted))
+        same = 0
+        for row, rule in zip(there, new, strict=False):
+            if (row.topic, row.action, row.allow, row.listener) != rule:
+                break
+            same += 1
+        return there[: same - 1 : -1] if same else there[::-1], new[same:]
+
+    def add_last(self, kind: str, name: str, rule: RuleContent, now: float) -> StoredAclRule:
+        """Add a rule at the end, even if the subject has such a rule. Raises ``ValueError`` for an invalid topic
+        filter."""
+        TopicPattern(rule.topic)
+        row = StoredAclRule(
+            kind, name, rule.topic, rule.action, rule.allow, self._after(self._highest), now, rule.listener
+        )
+        self._store(row)
+        return row
+
+    def drop(self, row: StoredAclRule) -> None:
+        """Delete this rule, if it still exists."""
+        if self._table.get(row.key) is row:
+            self._drop(row)
 
     def _after(self, number: int) -> int:
         return number + 1 + (self._place - number - 1) % self._places

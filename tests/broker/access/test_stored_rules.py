@@ -1,5 +1,6 @@
 """StoredAclRules: found by subject, tried in order, the same as a plain list would be."""
 
+from collections.abc import Iterator
 from random import Random
 
 import msgspec
@@ -16,6 +17,7 @@ from taipan.broker.access.stored.rules import (
     PUBSUB,
     SUB,
     USERNAME,
+    RuleContent,
     StoredAclRule,
     StoredAclRules,
     path_of,
@@ -215,3 +217,61 @@ def test_room(rules: StoredAclRules, monkeypatch: pytest.MonkeyPatch) -> None:
     assert rules.room(ALL, "") == 2
     rules.append(ALL, "", "t", PUB, True, 0.0)
     assert rules.room(ALL, "") == 1
+
+
+def _replace(rules: StoredAclRules, wanted: list[RuleContent]) -> Iterator[None]:
+    """As ``Acl.replace`` does it, with a pause after each row."""
+    gone, new = rules.replacement(USERNAME, "ann", wanted)
+    for rule in new:
+        rules.add_last(USERNAME, "ann", rule, 0.0)
+        yield
+    for row in gone:
+        rules.drop(row)
+        yield
+
+
+def test_replacing_rules_decides_at_each_moment_as_before_or_as_after(rules: StoredAclRules) -> None:
+    random = Random(42)
+    topics = ["#", "a/#", "a/+", "a/b", "+/b", "eq a/b", "b", "%u/#"]
+    asked = [(action, topic) for action in ("publish", "subscribe") for topic in ("a/b", "a/c", "b", "ann/x", "c")]
+
+    def decisions() -> dict[tuple[str, str], object]:
+        return {each: decided(rules, client(), *each) for each in asked}
+
+    for _ in range(300):
+        wanted = [
+            RuleContent(random.choice(topics), random.choice((PUB, SUB, PUBSUB)), random.random() < 0.5)
+            for _ in range(random.randrange(7))
+        ]
+        if random.random() < 0.5:  # a rule that moves
+            wanted = [RuleContent(row.topic, row.action, row.allow, row.listener) for row in rules.of(USERNAME, "ann")]
+            random.shuffle(wanted)
+        plain = StoredAclRules(Tables())
+        for rule in wanted:
+            plain.append(USERNAME, "ann", *rule[:3], 0.0)
+        after = {each: decided(plain, client(), *each) for each in asked}
+        before = decisions()
+        for _ in _replace(rules, wanted):
+            for each, now in decisions().items():
+                assert now in (before[each], after[each]), (each, wanted)
+        assert decisions() == after
+        there = [RuleContent(row.topic, row.action, row.allow, row.listener) for row in rules.of(USERNAME, "ann")]
+        assert there == list(dict.fromkeys(wanted))
+
+
+def test_rules_that_stay_at_the_front_are_not_written_again(rules: StoredAclRules) -> None:
+    for topic in "abcd":
+        rules.append(USERNAME, "ann", topic, PUB, True, 0.0)
+    there = rules.of(USERNAME, "ann")
+    kept = [RuleContent(row.topic, row.action, row.allow) for row in there]
+    assert rules.replacement(USERNAME, "ann", kept) == ([], [])
+    assert rules.replacement(USERNAME, "ann", kept[:3]) == ([there[3]], [])
+    assert rules.replacement(USERNAME, "ann", []) == (there[::-1], [])
+    assert rules.replacement(USERNAME, "ann", [kept[0], kept[2], kept[1], kept[3]]) == (
+        there[:0:-1],
+        [kept[2], kept[1], kept[3]],
+    )
+    for _ in _replace(rules, kept[1:]):
+        pass
+    rules.drop(there[0])  # what is gone already stays so
+    assert [row.topic for row in rules.of(USERNAME, "ann")] == ["b", "c", "d"]
