@@ -31,7 +31,6 @@ from taipan.broker.core.subscription_plan import FilterPlan, plan_filter
 from taipan.broker.mqtt import reason_codes
 from taipan.broker.mqtt.constants import V3, V4, V5
 from taipan.broker.mqtt.packets import TopicFilter
-from taipan.broker.mqtt.topics import valid_name
 from taipan.broker.server import Server
 from taipan.broker.session.client_info import PSK, ClientInfo, is_local_user, unmapped
 from taipan.broker.transport.listener import Listener
@@ -48,7 +47,8 @@ from .login_trial import (
 )
 from .node_calls import NodeCalls
 from .owners import Owners
-from .refusal import BAD_TOPIC, NOT_ONLINE, Refusal, missing, not_found, wrong
+from .refusal import NOT_ONLINE, Refusal, missing, not_found, wrong
+from .topic_checks import checked_name
 
 Action = Literal["publish", "subscribe"]
 Protocol = Literal["3.1", "3.1.1", "5.0"]
@@ -170,8 +170,8 @@ class Access:
 
     async def explain(self, query: AccessQuery) -> AccessExplained:
         """Explain whether a client may publish or subscribe to a topic. Raises Refusal."""
-        if query.action == "publish" and not valid_name(query.topic):
-            raise Refusal(BAD_TOPIC, f"not a topic name: {query.topic[:256]}")
+        if query.action == "publish":
+            checked_name("topic", query.topic)
         if not 0 <= query.qos <= 2:
             raise wrong("qos", "expected 0, 1 or 2")
         if query.username is None and query.address is None and query.listener is None:

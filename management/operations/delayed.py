@@ -10,15 +10,16 @@ import msgspec
 
 from taipan.broker.extensions.delayed import DelayedMessage
 from taipan.broker.loop.cooperative_slice import CooperativeSlice
-from taipan.broker.mqtt.topics import matches, valid_filter
+from taipan.broker.mqtt.topics import matches
 from taipan.broker.server import Server
 
 from .durable_answer import check_store_writable, wait_until_stored
 from .listing import PageQuery
 from .node_calls import Gathered, NodeCalls
 from .node_listing import SortedListing
-from .refusal import BAD_TOPIC, Refusal, not_found, wrong
+from .refusal import not_found, wrong
 from .times import local_text
+from .topic_checks import checked_filter
 
 MAX_ROWS: Final = 10_000
 """The last row of the listing: conditions find the others."""
@@ -67,8 +68,8 @@ class DelayedMessageList:
 
     async def listing(self, query: DelayedQuery, max_rows: int) -> SortedListing[DelayedRecord]:
         """Return one page of the messages on all nodes, the first to be published first. Raises Refusal."""
-        if query.match_topic is not None and not valid_filter(query.match_topic):
-            raise Refusal(BAD_TOPIC, f"not a Topic Filter: {query.match_topic[:256]!r}")
+        if query.match_topic is not None:
+            checked_filter("_match_topic", query.match_topic)
         limit = query.rows(max_rows)
         start = (max(query.page, 1) - 1) * limit
         if start + limit > MAX_ROWS:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from taipan.broker.mqtt.topics import matches, valid_name
+from taipan.broker.mqtt.topics import matches
 from taipan.broker.server import Server
 from taipan.broker.session.session import Session
 from taipan.broker.session.subscription import Subscription
@@ -17,8 +17,8 @@ from .access import Access, AccessQuery
 from .explain import Explain
 from .node_calls import NodeCalls
 from .owners import Owners
-from .refusal import BAD_TOPIC, Refusal
 from .shared_groups import written_filter
+from .topic_checks import checked_name
 
 Result = Literal["pass", "fail", "wait", "note"]
 _EVENTS = 5
@@ -70,8 +70,7 @@ class DeliveryChecks:
 
     async def explain(self, query: DeliveryQuery) -> DeliveryExplained:
         """Return why the client does or does not receive the message. Raises Refusal for an invalid topic."""
-        if not valid_name(query.topic):
-            raise Refusal(BAD_TOPIC, f"not a topic name: {query.topic}")
+        checked_name("topic", query.topic)
         found: DeliveryExplained = await self._owners.ask(query.clientid, self.explain_here, query)
         return found
 

@@ -8,7 +8,6 @@ from typing import Any, Final
 import msgspec
 
 from taipan.broker.mqtt.constants import NEVER_EXPIRES
-from taipan.broker.mqtt.topics import valid_name
 from taipan.broker.observability.client_events import ClientEvent
 from taipan.broker.observability.refused_clients import RefusedClient
 from taipan.broker.server import Server
@@ -19,8 +18,9 @@ from taipan.broker.transport.connection import Connection
 from .node_calls import NodeCalls, stopped
 from .owners import may_have
 from .reasons import advice_of, text_of
-from .refusal import BAD_TOPIC, NOT_ONLINE, Refusal
+from .refusal import NOT_ONLINE, Refusal
 from .times import local_text
+from .topic_checks import checked_name
 
 NOTHING_RECORDED: Final = (
     "no session and no recorded events. If the client never sent a CONNECT, for example because TLS failed, the log "
@@ -125,8 +125,7 @@ class Explain:
     async def topic(self, topic: str) -> tuple[dict[str, Any], list[str]]:
         """Return the clients that would receive a message published to ``topic`` now, with their filters, at most 1000;
         and the nodes that did not answer. In a cluster, each receiver names its node."""
-        if not valid_name(topic):
-            raise Refusal(BAD_TOPIC, f"not a topic name: {topic}")
+        checked_name("topic", topic)
         if not self._calls.clustered:
             return self.topic_here(topic), []
         found, missing = await self._calls.everywhere(self.topic_here, topic)

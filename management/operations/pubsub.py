@@ -37,6 +37,7 @@ from .durable_answer import TROUBLE, wait_until_decided, wait_until_stored
 from .node_calls import NodeCalls
 from .owners import Owners, may_have, portions
 from .refusal import BAD_TOPIC, MISSING, NOT_ONLINE, RPC_ERROR, WRONG, Refusal, wrong
+from .topic_checks import bad_name, checked_name, checked_subscription
 
 MAX_TOPICS: Final = 10_000
 """Maximum number of topics in one request."""
@@ -162,7 +163,7 @@ class PubSub:
             if real is RESERVED:
                 raise Refusal(BAD_TOPIC, f"reserved for the server: {_short(topic)!r}")
             if isinstance(real, Outcome) or not valid_name(real) or not valid_name(topic):
-                raise Refusal(BAD_TOPIC, f"not a Topic Name: {_short(topic)!r}")
+                raise bad_name("topic", topic)
         if request.encoding == "base64":
             try:
                 payload = base64.b64decode(request.payload, validate=True)
@@ -232,7 +233,7 @@ class PubSub:
         if outcome is RETAINED_ALONE:
             raise Refusal(RPC_ERROR, f"{topic}: {outcome.detail} (setting {outcome.setting})")
         if outcome.code == TOPIC_NAME_INVALID:
-            raise Refusal(BAD_TOPIC, f"not a Topic Name: {topic!r}")
+            raise bad_name("topic", topic)
         if self._server.delayed.handles(message.topic) and not outcome.setting.startswith("retained."):
             raise wrong("topic", f"the message cannot be delayed (setting {outcome.setting})")
         raise wrong("retain", f"{topic} cannot be retained (setting {outcome.setting})")
@@ -340,12 +341,12 @@ class PubSub:
 
     async def unsubscribe(self, request: UnsubscribeRequest) -> None:
         """Unsubscribe a client, online or stored; a missing subscription is not an error. Raises Refusal."""
-        _filters([request.topic])
+        checked_subscription("topic", request.topic)
         await self._owners.ask(request.client_id, self.unsubscribe_here, request)
 
     async def unsubscribe_here(self, request: UnsubscribeRequest) -> None:
         """As ``unsubscribe``, for a client of this node."""
-        (wanted,) = _filters([request.topic])
+        wanted = checked_subscription("topic", request.topic)
         session = self._session(request.client_id)
         self._unsubscribe(session, wanted)
         if session.durable:
@@ -356,7 +357,7 @@ class PubSub:
         work = BackpressureSlice(self._server)
         for index, request in enumerate(requests):
             await work.checkpoint()
-            _of_item(index, lambda each: _filters([each.topic]), request)
+            _of_item(index, lambda each: checked_subscription("topic", each.topic), request)
         return await self._at_owners(requests, self.unsubscribed_here, _unsubscribed_row)
 
     async def unsubscribed_here(self, requests: list[UnsubscribeRequest]) -> list[Row]:
@@ -427,7 +428,7 @@ class PubSub:
 
 
 def _wanted(request: SubscribeRequest) -> list[str]:
-    return _filters(_topics(request.topic, request.topics))
+    return [checked_subscription("topic", each) for each in _topics(request.topic, request.topics)]
 
 
 def _subscribed_row(request: SubscribeRequest) -> Row:
@@ -469,16 +470,6 @@ def _topics(topic: str | UnsetType, topics: str | UnsetType) -> list[str]:
     return text.split(",")
 
 
-def _filters(texts: list[str]) -> list[str]:
-    """Return the filters after a check that they are valid."""
-    for text in texts:
-        try:
-            parse_filter(text)
-        except ValueError:
-            raise Refusal(BAD_TOPIC, f"not a Topic Filter: {_short(text)!r}") from None
-    return texts
-
-
 def _properties(request: PublishRequest) -> Properties:
     given = request.properties
     users = dict(request.user_properties)
@@ -492,9 +483,7 @@ def _properties(request: PublishRequest) -> Properties:
         if not isinstance(given.content_type, UnsetType):
             found[c.CONTENT_TYPE] = _string("properties.content_type", given.content_type)
         if not isinstance(given.response_topic, UnsetType):
-            if not valid_name(given.response_topic):
-                raise Refusal(BAD_TOPIC, "properties.response_topic: not a Topic Name")
-            found[c.RESPONSE_TOPIC] = given.response_topic
+            found[c.RESPONSE_TOPIC] = checked_name("properties.response_topic", given.response_topic)
         if not isinstance(given.correlation_data, UnsetType):
             found[c.CORRELATION_DATA] = _string("properties.correlation_data", given.correlation_data, "").encode()
     if len(users) > MAX_USER_PROPERTIES:

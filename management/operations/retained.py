@@ -10,14 +10,15 @@ import msgspec
 from taipan.broker.loop.cooperative_slice import CooperativeSlice
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.message import Message
-from taipan.broker.mqtt.topics import has_wildcard, matches, valid_filter, valid_name
+from taipan.broker.mqtt.topics import has_wildcard, matches
 from taipan.broker.server import Server
 
 from .backpressure_slice import BackpressureSlice
 from .durable_answer import TROUBLE, wait_until_decided, wait_until_stored
 from .listing import FILTERED, Listing, PageQuery, offset_of
-from .refusal import BAD_TOPIC, RPC_ERROR, Refusal, not_found
+from .refusal import RPC_ERROR, Refusal, not_found
 from .times import local_text
+from .topic_checks import checked_filter, checked_name
 
 _STEPS: Final = 2000
 """Number of steps of a walk between two pauses."""
@@ -86,7 +87,7 @@ class Retained:
         topic, match_topic = query.topic, query.match_topic
         if topic is None and match_topic is None:
             return _Page(self, list(self._server.broker.retained.topics()), page, limit)
-        filter = _checked(match_topic) if match_topic is not None else None
+        filter = checked_filter("_match_topic", match_topic) if match_topic is not None else None
         return Listing(self._matching(topic, filter), page, limit, self.record, FILTERED)
 
     def _matching(self, topic: str | None, filter: str | None) -> Iterator[Message | None]:
@@ -117,9 +118,7 @@ class Retained:
 
     def get(self, topic: str) -> RetainedMessage:
         """Return the record of one message, with payload and properties. Raises Refusal."""
-        if not valid_name(topic):
-            raise Refusal(BAD_TOPIC, f"not a Topic Name: {topic[:256]!r}")
-        message = self.find(topic)
+        message = self.find(checked_name("topic", topic))
         if message is None:
             raise not_found("retained message of topic", topic)
         try:
@@ -131,7 +130,7 @@ class Retained:
 
     async def count(self, filter: str) -> int:
         """Count the messages that ``delete`` would delete. Raises Refusal."""
-        _checked(filter)
+        checked_filter("filter", filter)
         work = CooperativeSlice()
         count = 0
         for topic in self._server.broker.retained.walk(filter, _STEPS):
@@ -141,7 +140,7 @@ class Retained:
 
     async def delete(self, filter: str) -> int:
         """Delete the messages of all matching topics, on disk as well; return how many there were. Raises Refusal."""
-        _checked(filter)
+        checked_filter("filter", filter)
         broker = self._server.broker
         durability = broker.durability
         if durability is not None and durability.commit.trouble is not None:
@@ -162,12 +161,6 @@ class Retained:
             await wait_until_stored(self._server.tables)
         await wait_until_decided(decisions)
         return count
-
-
-def _checked(filter: str) -> str:
-    if not valid_filter(filter):
-        raise Refusal(BAD_TOPIC, f"not a Topic Filter: {filter[:256]!r}")
-    return filter
 
 
 def _properties(message: Message) -> dict[str, object]:

@@ -5,7 +5,7 @@ from typing import ClassVar, Self
 
 import msgspec
 
-from taipan.broker.mqtt.topics import matches, valid_filter
+from taipan.broker.mqtt.topics import matches
 from taipan.ruleengine.engine import RuleEngine
 from taipan.ruleengine.records import (
     ActionMetrics,
@@ -25,7 +25,8 @@ from .durable_answer import check_storable, check_store_writable, wait_until_sto
 from .listing import FILTERED, Listing, PageQuery, everything, searched
 from .node_calls import NodeCalls
 from .node_listing import CompletedListing, Page
-from .refusal import BAD_TOPIC, Refusal, engine_refusals
+from .refusal import engine_refusals
+from .topic_checks import checked_filter
 
 Matches = Callable[[Rule], bool]
 
@@ -246,8 +247,7 @@ def _conditions(query: RulesQuery) -> Iterator[Matches]:
     if part is not None:
         yield lambda rule: any(part in each for each in rule.sources)
     if wanted is not None:
-        if not valid_filter(wanted):
-            raise Refusal(BAD_TOPIC, f"_match_for: {wanted} is not a topic filter")
+        checked_filter("_match_for", wanted)
         yield lambda rule: any(matches(wanted, each) for each in rule.sources)
     if in_description is not None:
         yield lambda rule: in_description in rule.stored.description

@@ -6,7 +6,6 @@ from typing import Final
 
 import msgspec
 
-from taipan.broker.mqtt.topics import valid_name
 from taipan.broker.routing.shared import SharedGroup
 from taipan.broker.routing.strategy import STRATEGIES
 from taipan.broker.server import Server
@@ -15,7 +14,7 @@ from taipan.broker.session.subscription import Subscription
 from .listing import PAUSE_EVERY, Listing, PageQuery
 from .node_calls import NodeCalls
 from .node_listing import ListingPiece, Page, listing_of, piece_of
-from .refusal import BAD_TOPIC, Refusal
+from .topic_checks import checked_name
 
 _NAMES: Final = {number: name for name, number in STRATEGIES.items()}
 
@@ -57,9 +56,7 @@ class Subscribers:
 
     def count(self, query: SubscribersQuery) -> int:
         """Count the subscribers of this node. Raises Refusal."""
-        if not valid_name(query.topic):
-            raise Refusal(BAD_TOPIC, f"not a topic name: {query.topic[:256]}")
-        route = self._server.broker.router.match(query.topic)
+        route = self._server.broker.router.match(checked_name("topic", query.topic))
         return len(route.targets) + sum(len(group) for group in route.groups)
 
     async def piece(self, query: SubscribersQuery, skip: int, limit: int) -> ListingPiece[SubscriberRecord]:

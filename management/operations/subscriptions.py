@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from taipan.broker.mqtt.topics import QUEUE_PREFIX, matches, valid_filter
+from taipan.broker.mqtt.topics import QUEUE_PREFIX, matches
 from taipan.broker.server import Server
 from taipan.broker.session.session import Session
 from taipan.broker.session.subscription import Subscription
@@ -15,7 +15,7 @@ from .listing import EVERYTHING, FILTERED, PAUSE_EVERY, Listing, PageQuery, sear
 from .node_calls import NodeCalls
 from .node_listing import JoinedListing, ListingPiece, Page, listing_of, piece_of
 from .owners import Owners
-from .refusal import BAD_TOPIC, Refusal
+from .topic_checks import checked_filter
 
 Matches = Callable[[Subscription], bool]
 
@@ -161,8 +161,7 @@ def _conditions(query: SubscriptionsQuery) -> Iterator[Matches]:
         yield lambda each: each.group == share
     pattern = query.match_topic
     if pattern is not None:
-        if not valid_filter(pattern):
-            raise Refusal(BAD_TOPIC, f"_match_topic: not a topic filter: {pattern}")
+        checked_filter("_match_topic", pattern)
         yield lambda each: matches(pattern, each.topic_filter)
 
 

@@ -3,12 +3,12 @@
 import msgspec
 
 from taipan.broker.extensions.topic_metrics import MAX_TOPICS, TopicMetrics
-from taipan.broker.mqtt.topics import valid_name
 from taipan.broker.server import Server
 
 from .durable_answer import check_store_writable, wait_until_stored
 from .node_calls import NodeCalls
-from .refusal import BAD_TOPIC, EXISTS, WRONG, Refusal, not_found
+from .refusal import EXISTS, WRONG, Refusal, not_found
+from .topic_checks import checked_name
 
 Values = dict[str, int | float]
 
@@ -69,8 +69,7 @@ class TopicCounts:
 
     async def add(self, topic: str) -> None:
         """Start to count a topic. Raises Refusal."""
-        if not valid_name(topic):
-            raise Refusal(BAD_TOPIC, f"not a Topic Name: {topic[:256]!r}")
+        checked_name("topic", topic)
         if not self.module.active:
             raise Refusal(WRONG, f"module_not_loaded: {self.module.name}; PUT /modules/{self.module.name}/load")
         if topic in self.module:
@@ -99,8 +98,7 @@ class TopicCounts:
         await wait_until_stored(self._server.tables)
 
     def _check(self, topic: str) -> None:
-        if not valid_name(topic):
-            raise Refusal(BAD_TOPIC, f"not a Topic Name: {topic[:256]!r}")
+        checked_name("topic", topic)
         if topic not in self.module:
             raise not_found("counted topic", topic)
 

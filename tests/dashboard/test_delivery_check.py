@@ -52,4 +52,4 @@ async def test_a_client_that_is_away_or_unknown(open_page: OpenPage, shared_node
     await send(page, clientid=HOSTILE, topic="plant/oslo")
     await expect(answer).to_contain_text("no session")
     await page.goto(f"{shared_node.url}/#/topics/why?clientid=a&topic=plant/%23")
-    await expect(page.get_by_role("alert")).to_contain_text("not a topic name")
+    await expect(page.get_by_role("alert")).to_contain_text("is not a topic name")
