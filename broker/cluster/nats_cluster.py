@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from ..config import ZoneSettings
-from ..core.cluster import ChangeRefused, CopyStatus, Handler, Member, NodeUnreachable
+from ..core.cluster import IN_SYNC, ChangeRefused, CopyStatus, Handler, Member, NodeUnreachable
 from ..core.outcome import Outcome
 from ..mqtt.message import Message
 from ..persistence.log.salvage import SalvageReport
@@ -34,7 +34,6 @@ from .moving.handover import Handover
 from .nats.interface import NoAnswer, Unavailable, Unknown
 from .replicas import returning
 from .replicas.copies import Copies
-from .replicas.origin import IN_SYNC
 from .replicas.records import ReplicaRecord, ReplicaRecords
 from .replicas.shipping import TICK, Shipping
 from .replicas.takeover import Host, Takeovers

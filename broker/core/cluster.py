@@ -15,6 +15,14 @@ RUNNING: Final = "Running"
 SUSPECT: Final = "Suspect"
 STOPPED: Final = "Stopped"
 
+ABSENT: Final = "absent"
+FILLING: Final = "filling"
+CATCHING_UP: Final = "catching_up"
+JOINING: Final = "joining"
+IN_SYNC: Final = "in_sync"
+COPY_STATES: Final = (ABSENT, FILLING, CATCHING_UP, JOINING, IN_SYNC)
+"""The states of a copy of a node's data on another node (``cluster.replicas.origin``)."""
+
 ELECTION: Final = 15.0
 """Maximum seconds that a retained QoS 1 or 2 message waits for the decision of the cluster: an election takes 4 to
 8."""

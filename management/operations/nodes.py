@@ -33,9 +33,29 @@ class BrokerRecord(msgspec.Struct):
     datetime: str
 
 
+class FollowerRecord(msgspec.Struct):
+    """A node that has, or is to have, a copy of another node's data. ``state``: as ``CopyStatus.state``. ``since``: the
+    local time of the last change of the state; ``None``: unknown, because the node with the original is stopped."""
+
+    follower: str
+    state: str
+    behind_batches: int
+    behind_bytes: int
+    since: str | None
+
+
+class HostedRecord(msgspec.Struct):
+    """A lost node that runs from its copy. ``since``: local time. ``owed``: what keeps it from leaving, by kind."""
+
+    node: str
+    since: str
+    owed: dict[str, int]
+
+
 class NodeRecord(msgspec.Struct, omit_defaults=True):
     """Specification, Node status record. ``hosted_by``: the node that runs this lost one from its copy, and
-    whose process has this memory and these threads."""
+    whose process has this memory and these threads. ``replicas``: the copies of this node's data; ``hosts``: the lost
+    nodes that it runs from theirs."""
 
     node: str
     node_status: str
@@ -53,6 +73,8 @@ class NodeRecord(msgspec.Struct, omit_defaults=True):
     process_available: int
     process_used: int
     hosted_by: str = ""
+    replicas: list[FollowerRecord] = []
+    hosts: list[HostedRecord] = []
 
 
 class Nodes:
@@ -74,7 +96,7 @@ class Nodes:
     async def statuses(self) -> list[NodeRecord]:
         """Return a node status record of each member, as ``brokers`` does."""
         found = dict((await self._calls.everywhere(self.status, memory_text=True)).found)
-        return [found.get(member.name) or _silent_node(member) for member in self._calls.members()]
+        return [found.get(member.name) or self._silent_node(member) for member in self._calls.members()]
 
     @property
     def uptime(self) -> str:
@@ -116,7 +138,26 @@ class Nodes:
             process_available=threads_allowed(),
             process_used=threading.active_count(),
             hosted_by=self._server.hosted_by,
+            replicas=self._copies_of(self.name),
+            hosts=[
+                HostedRecord(each.name, local_text(each.since), each.owed()) for each in self._server.hosted.values()
+            ],
         )
+
+    def _copies_of(self, node: str) -> list[FollowerRecord]:
+        """Return the copies of a node's data that this node knows."""
+        now = self._server.clock.wall()
+        return [
+            FollowerRecord(
+                each.copy,
+                each.state,
+                each.batches,
+                each.bytes,
+                local_text(now - each.seconds) if node == self.name else None,
+            )
+            for each in self._server.cluster.copies_of_data()
+            if each.node == node
+        ]
 
     def _silent_broker(self, member: Member) -> BrokerRecord:
         return BrokerRecord(
@@ -129,25 +170,26 @@ class Nodes:
             datetime=local_text(self._server.clock.wall()),
         )
 
-
-def _silent_node(member: Member) -> NodeRecord:
-    return NodeRecord(
-        node=member.name,
-        node_status=_status(member),
-        otp_release="",
-        version=member.version,
-        uptime=uptime_text(0),
-        connections=0,
-        live_connections=0,
-        load1="0.00",
-        load5="0.00",
-        load15="0.00",
-        max_fds=0,
-        memory_total=0,
-        memory_used=0,
-        process_available=0,
-        process_used=0,
-    )
+    def _silent_node(self, member: Member) -> NodeRecord:
+        return NodeRecord(
+            node=member.name,
+            node_status=_status(member),
+            otp_release="",
+            version=member.version,
+            uptime=uptime_text(0),
+            connections=0,
+            live_connections=0,
+            load1="0.00",
+            load5="0.00",
+            load15="0.00",
+            max_fds=0,
+            memory_total=0,
+            memory_used=0,
+            process_available=0,
+            process_used=0,
+            hosted_by=member.hosted_by,
+            replicas=self._copies_of(member.name),
+        )
 
 
 def _status(member: Member) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from taipan.broker.core.cluster import STOPPED
+from taipan.broker.core.cluster import COPY_STATES, IN_SYNC, STOPPED
 from taipan.broker.observability.stats import NAMES as STATS
 from taipan.broker.server import Server
 
@@ -143,7 +143,32 @@ class Prometheus:
                 "1 while too much data waits for the disk",
                 [((), int(durability.commit.congested))],
             )
+        yield from self._of_replicas()
         yield from self._of_listeners()
+
+    def _of_replicas(self) -> Iterator[tuple[str, str, str, Samples]]:
+        """Yield the metrics of the copies of this node's data; nothing without ``cluster.replicas``."""
+        settings = self._server.settings
+        if settings.cluster is None or not settings.cluster.replicas:
+            return
+        copies = [each for each in self._server.cluster.copies_of_data() if each.node == settings.node.name]
+        missing = settings.cluster.replicas - sum(each.state == IN_SYNC for each in copies)
+        told = "copies of this node's data that are not complete, of cluster.replicas"
+        yield "taipan_replicas_missing", "gauge", told, [((), max(missing, 0))]
+        by_follower = [((("follower", each.copy),), each) for each in copies]
+        told = "batches that the copy on another node lacks"
+        yield "taipan_replica_behind_batches", "gauge", told, [(labels, each.batches) for labels, each in by_follower]
+        told = "bytes in memory that the copy on another node lacks"
+        yield "taipan_replica_behind_bytes", "gauge", told, [(labels, each.bytes) for labels, each in by_follower]
+        told = "1 for the state of the copy on another node, 0 for the other states"
+        states = [
+            ((*labels, ("state", state)), int(each.state == state))
+            for labels, each in by_follower
+            for state in COPY_STATES
+        ]
+        yield "taipan_replica_state", "gauge", told, states
+        told = "seconds since the state of the copy on another node has changed"
+        yield "taipan_replica_state_seconds", "gauge", told, [(labels, each.seconds) for labels, each in by_follower]
 
     def _of_listeners(self) -> Iterator[tuple[str, str, str, Samples]]:
         listeners = [((("listener", identifier(each)),), each) for each in self._server.listeners]

@@ -10,7 +10,8 @@ from random import Random
 import pytest
 
 from taipan.broker.cluster.replicas.choice import CopyPlace, choose
-from taipan.broker.cluster.replicas.origin import IN_SYNC, OriginCopies
+from taipan.broker.cluster.replicas.origin import OriginCopies
+from taipan.broker.core.cluster import IN_SYNC
 
 NODES = ("a", "b", "c")
 TIMEOUT = 2.0

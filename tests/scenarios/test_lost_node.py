@@ -90,6 +90,8 @@ async def test_a_node_is_killed_and_its_data_deleted(tmp_path: Path) -> None:
         nodes = {each["node"]: each for each in await cluster.ask(0, "/nodes")}
         assert (nodes[lost]["node_status"], nodes[lost]["hosted_by"]) == ("Running", host)
         assert "hosted_by" not in nodes[host]
+        (listed,) = nodes[host]["hosts"]
+        assert (listed["node"], listed["owed"]) == (lost, {"delayed": 1}) and listed["since"]
         status = await ctl(tmp_path / "n1", "cluster", "status")
         assert lost in status["running_nodes"] and status["hosted_nodes"] == {lost: host}
         (hosted,) = (await ctl(tmp_path / "n3", "cluster", "replicas"))["hosted"]

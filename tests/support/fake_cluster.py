@@ -14,6 +14,7 @@ from taipan.broker.core.cluster import (
     STOPPED,
     CallFailed,
     ChangeRefused,
+    CopyStatus,
     Handler,
     Member,
     NodeUnreachable,
@@ -106,6 +107,9 @@ class FakeCluster:
         answer = await handler(self._name, argument)
         self._hub.octets.append(len(answer))
         return answer
+
+    def copies_of_data(self) -> list[CopyStatus]:
+        return []
 
     async def evacuate(self) -> None:
         if self.evacuating:

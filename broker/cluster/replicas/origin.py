@@ -16,11 +16,7 @@ States of a follower::
 from collections.abc import Iterable
 from typing import Final
 
-ABSENT: Final = "absent"
-FILLING: Final = "filling"
-CATCHING_UP: Final = "catching_up"
-JOINING: Final = "joining"
-IN_SYNC: Final = "in_sync"
+from ...core.cluster import ABSENT, CATCHING_UP, FILLING, IN_SYNC, JOINING
 
 _MARKS: Final = 8
 """How often, within the time that a follower has, the time of a batch is noted."""
