@@ -54,8 +54,8 @@ class HostedRecord(msgspec.Struct):
 
 class NodeRecord(msgspec.Struct, omit_defaults=True):
     """Specification, Node status record. ``hosted_by``: the node that runs this lost one from its copy, and
-    whose process has this memory and these threads. ``replicas``: the copies of this node's data; ``hosts``: the lost
-    nodes that it runs from theirs."""
+    whose process has this memory and these threads. ``replicas``: the copies of this node's data, ``None``
+    without ``cluster.replicas``; ``hosts``: the lost nodes that it runs from theirs."""
 
     node: str
     node_status: str
@@ -73,7 +73,7 @@ class NodeRecord(msgspec.Struct, omit_defaults=True):
     process_available: int
     process_used: int
     hosted_by: str = ""
-    replicas: list[FollowerRecord] = []
+    replicas: list[FollowerRecord] | None = None
     hosts: list[HostedRecord] = []
 
 
@@ -144,8 +144,11 @@ class Nodes:
             ],
         )
 
-    def _copies_of(self, node: str) -> list[FollowerRecord]:
-        """Return the copies of a node's data that this node knows."""
+    def _copies_of(self, node: str) -> list[FollowerRecord] | None:
+        """Return the copies of a node's data that this node knows; ``None``: there are none to be had."""
+        cluster = self._server.settings.cluster
+        if cluster is None or not cluster.replicas:
+            return None
         now = self._server.clock.wall()
         return [
             FollowerRecord(

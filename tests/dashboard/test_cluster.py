@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import shutil
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -24,18 +26,21 @@ stopped_after = 600.0
 """
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def nodes(browser: Browser, tmp_path: Path) -> AsyncIterator[list[DashboardNode]]:
-    """They see each other."""
+WITH_COPIES = "replicas = 1\nfailover_after = 4.0\n"
+
+
+@asynccontextmanager
+async def three_nodes(directory: Path, more: str = "") -> AsyncIterator[list[DashboardNode]]:
+    """They see each other. ``more``: lines of ``[cluster]``."""
     nats_server_program()
     made: list[DashboardNode] = []
     async with NatsServers() as servers:
         try:
             for number in (1, 2, 3):
-                directory = tmp_path / f"n{number}"
-                directory.mkdir()
-                more = CLUSTER.format(servers=json.dumps(servers.urls))
-                made.append(DashboardNode(directory, more, name=f"n{number}@127.0.0.1"))
+                own = directory / f"n{number}"
+                own.mkdir()
+                table = CLUSTER.format(servers=json.dumps(servers.urls)) + more
+                made.append(DashboardNode(own, table, name=f"n{number}@127.0.0.1"))
                 # One after the other: the first makes the user, whose password it says.
                 await made[-1].start()
             while [each["node_status"] for each in (await made[0].api.get("/nodes")).data] != ["Running"] * 3:
@@ -44,6 +49,18 @@ async def nodes(browser: Browser, tmp_path: Path) -> AsyncIterator[list[Dashboar
         finally:
             for node in made:
                 await node.stop()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def nodes(browser: Browser, tmp_path: Path) -> AsyncIterator[list[DashboardNode]]:
+    async with three_nodes(tmp_path) as made:
+        yield made
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def nodes_with_copies(browser: Browser, tmp_path: Path) -> AsyncIterator[list[DashboardNode]]:
+    async with three_nodes(tmp_path, WITH_COPIES) as made:
+        yield made
 
 
 async def test_a_node_that_is_killed_is_named_until_it_is_back(
@@ -106,3 +123,42 @@ async def test_a_node_that_is_killed_is_named_until_it_is_back(
     await dashboard.go(page, "/overview")
     await expect(statuses.nth(2)).to_contain_text("Running")
     await expect(page.locator(".health")).not_to_contain_text("is not running")
+
+
+async def test_copies_and_a_node_that_runs_from_one(
+    nodes_with_copies: list[DashboardNode], open_dashboard: Callable[[DashboardNode], Dashboard]
+) -> None:
+    first, second, _ = nodes_with_copies
+    dashboard = open_dashboard(first)
+    page = await dashboard.open("/node/copies")
+    copies = page.get_by_role("table", name="Copies").locator("tbody tr")
+    await expect(copies).to_have_count(3)
+    for number in range(3):
+        await expect(copies.nth(number).get_by_text("in sync", exact=True)).to_be_visible()
+    await accessible(page, (1440, 390))
+    publisher = await second.client("p")
+    await publisher.publish("$delayed/600/later", b"kept", qos=1)
+    await dashboard.go(page, "/overview")
+    cards = page.locator(".node-card")
+    for number in range(3):
+        await expect(cards.nth(number)).to_contain_text("in sync")
+    await accessible(page, (1440, 390))
+
+    # The node and its disk are gone: another node runs it from the copy, as long as it owes the delayed message.
+    assert second.process is not None
+    second.process.process.kill()
+    await second.process.process.wait()
+    await asyncio.to_thread(shutil.rmtree, second.directory / "data")
+    second.process = None
+    await expect(cards.nth(1)).to_contain_text("from its copy")
+    await expect(cards.filter(has_text=f"also runs {second.name}")).to_have_count(1)
+    await accessible(page, (1440, 390))
+    await dashboard.go(page, "/trouble")
+    await page.get_by_role("link", name=f"node_hosted/{second.name}").first.click()
+    hosted = page.get_by_role("table", name="Nodes that run from a copy").locator("tbody tr")
+    await expect(hosted).to_have_count(1)
+    await expect(hosted).to_contain_text(second.name)
+    await expect(hosted).to_contain_text("delayed messages: 1")
+    await accessible(page, (1440, 390))
+    await page.get_by_role("link", name="Nodes", exact=True).first.click()
+    await expect(page.get_by_role("row").filter(has_text=second.name)).to_contain_text("Running")

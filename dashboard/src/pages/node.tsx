@@ -6,13 +6,14 @@ import { texts as common } from "../texts/common";
 import { texts } from "../texts/node";
 import { Configuration } from "./node/configuration";
 import { Connect } from "./node/connect";
+import { Copies } from "./node/copies";
 import { Listeners } from "./node/listeners";
 import { Log } from "./node/log";
 import { Modules } from "./node/modules";
 import { Nodes } from "./node/nodes";
 import { DryRun, Transfer } from "./node/transfer";
 
-const KEYS = ["nodes", "listeners", "configuration", "log", "connect", "modules", "transfer"] as const;
+const KEYS = ["nodes", "copies", "listeners", "configuration", "log", "connect", "modules", "transfer"] as const;
 
 export default function Page() {
   const [, asked, file] = place.value.path;
@@ -23,6 +24,7 @@ export default function Page() {
       <PageHead title={common.pages.node} />
       <Tabs label={texts.tabs.label} tabs={tabs} current={current} />
       {current === "nodes" && <Nodes />}
+      {current === "copies" && <Copies />}
       {current === "listeners" && <Listeners />}
       {current === "configuration" && <Configuration />}
       {current === "log" && <Log />}

@@ -39,6 +39,14 @@ export const texts = inLanguage("common", {
     viewer: "Only administrators can do this.",
   },
   nodeStates: { Running: "Running", Suspect: "Suspect", Stopped: "Stopped" } as Record<string, string>,
+  copyStates: {
+    in_sync: "in sync",
+    joining: "joining",
+    catching_up: "catching up",
+    filling: "being filled",
+    absent: "absent",
+    none: "no copy",
+  } as Record<string, string>,
   theme: { label: "Theme", system: "System", light: "Light", dark: "Dark" },
   language: { label: "Language", system: "As in the browser" },
   missing: {

@@ -1,7 +1,7 @@
 import { inLanguage } from "../language";
 
 export const texts = inLanguage("node", {
-  tabs: { label: "Node", nodes: "Nodes", listeners: "Listeners", configuration: "Configuration", log: "Log", connect: "Connect a client", modules: "Modules", transfer: "Export and import" },
+  tabs: { label: "Node", nodes: "Nodes", copies: "Copies", listeners: "Listeners", configuration: "Configuration", log: "Log", connect: "Connect a client", modules: "Modules", transfer: "Export and import" },
   log: {
     label: "Log",
     about: "The latest 2,000 lines that the node has written, at most 1,000 of them here. Levels below log.level are not written.",
@@ -56,6 +56,42 @@ export const texts = inLanguage("node", {
       threads: "Threads",
     },
     away: "This node is not responding. The table shows what the other nodes know about it.",
+  },
+  copies: {
+    columns: {
+      node: "Node",
+      follower: "Copy on",
+      state: "State",
+      batches: "Missing batches",
+      bytes: "Missing data",
+      since: "For",
+      host: "Runs on",
+      owed: "Still to do",
+    },
+    about: {
+      in_sync: "Acknowledgements wait for this copy. It is complete, and its node may take over.",
+      joining: "Acknowledgements wait for this copy. Its node may take over as soon as the cluster knows.",
+      catching_up: "The copy receives the latest batches. Acknowledgements do not wait for it.",
+      filling: "The copy receives old batches from the file of the node. Acknowledgements do not wait for it.",
+      absent: "The node with the copy is not running, or has not answered yet.",
+      none: "If this node is lost, its data is lost, too. At least one other node with cluster.replicas has to run.",
+    } as Record<string, string>,
+    none: "No copies.",
+    noneText: "Set cluster.replicas on all nodes: then an acknowledgement means that the data is on the disks of several nodes.",
+    stopped: "Of a node that is not responding, only the complete copies are known.",
+    hosted: "Nodes that run from a copy",
+    hostedText: "These nodes were lost. The node with the copy runs each of them until everything is delivered or moved.",
+    kinds: {
+      sessions: "sessions",
+      messages_for_other_nodes: "messages for other nodes",
+      moves: "moves of sessions",
+      session_keys: "owners of sessions to write",
+      retained: "retained messages to write",
+      delayed: "delayed messages",
+      wills: "Will messages",
+      rows_of_rules: "pending rows of rules",
+    } as Record<string, string>,
+    nothing: "nothing",
   },
   listeners: {
     columns: {

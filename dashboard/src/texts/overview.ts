@@ -124,6 +124,9 @@ export const texts = inLanguage("overview", {
     version: "Version",
     in: "In",
     out: "Out",
+    copies: "Copies",
+    hosts: (node: string) => `also runs ${node} from its copy`,
+    hostedBy: (node: string) => `lost; runs on ${node} from its copy`,
     alarms: (count: number) => (count === 1 ? "1 alarm" : `${count} alarms`),
   },
   picture: {

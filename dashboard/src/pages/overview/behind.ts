@@ -40,6 +40,7 @@ export const OF_FIGURES: Record<string, string> = {
 export function ofAlarm(name: string): string | undefined {
   const resource = /^resource\/[^/]+\/(.+)\/down$/.exec(name)?.[1];
   if (resource !== undefined) return link(["rules", "resources", resource]);
+  if (name.startsWith("replica") || name.startsWith("node_hosted/")) return link(["node", "copies"]);
   if (name.includes("memory")) return link(["clients"], { sort: "-queued" });
   if (name.startsWith("certificate")) return link(["node", "listeners"]);
   if (name.startsWith("node_down") || name.startsWith("nats_") || name.startsWith("cluster_")) return link(["node"]);

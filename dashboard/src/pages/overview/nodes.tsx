@@ -3,9 +3,11 @@
 import { Badge, Section } from "../../components/basic";
 import { Name } from "../../components/name";
 import { Sparkline } from "../../components/sparkline";
+import { Since } from "../../components/time";
 import { bytes, compact, duration, rate, secondsOf } from "../../format";
 import { api } from "../../api";
 import { useData } from "../../hooks";
+import { type NodeWithCopies, copiesOf, hostedOf, toneOf } from "../../replicas";
 import { link } from "../../router";
 import { type Monitor, Series } from "../../series";
 import { texts as common } from "../../texts/common";
@@ -13,8 +15,7 @@ import { texts } from "../../texts/overview";
 import type { Alarm } from "./health";
 import { ClusterPicture } from "./picture";
 
-export interface NodeRecord {
-  node: string;
+export interface NodeRecord extends NodeWithCopies {
   node_status: string;
   uptime: string;
   version: string;
@@ -70,6 +71,41 @@ async function traffic(names: string[], signal: AbortSignal): Promise<Map<string
   return new Map((await Promise.all(names.map(read))).filter((one) => one !== undefined));
 }
 
+/** Who has the copies of a node's data, and the lost nodes that it runs. */
+function Copies({ row }: { row: NodeRecord }) {
+  const copies = copiesOf([row]);
+  const named = texts.nodes;
+  return (
+    <>
+      {row.hosted_by && (
+        <p class="small">
+          <a href={link(["node", "copies"])}>
+            <Name text={named.hostedBy(row.hosted_by)} max={300} />
+          </a>
+        </p>
+      )}
+      {copies.length > 0 && (
+        <p class="small node-copies">
+          <a href={link(["node", "copies"])}>{named.copies}</a>
+          {copies.map((one) => (
+            <span key={one.follower}>
+              {one.follower !== undefined && <Name text={one.follower} />} <Badge tone={toneOf(one.state)}>{common.copyStates[one.state] ?? one.state}</Badge>
+            </span>
+          ))}
+        </p>
+      )}
+      {hostedOf([row]).map((one) => (
+        <p key={one.node} class="small">
+          <a href={link(["node", "copies"])}>
+            <Name text={named.hosts(one.node)} max={300} />
+          </a>{" "}
+          (<Since at={one.since} />)
+        </p>
+      ))}
+    </>
+  );
+}
+
 const TONES: Record<string, "good" | "warn" | "bad"> = { Running: "good", Suspect: "warn" };
 
 function Card({ row, stats, series, alarms }: { row: NodeRecord; stats: Record<string, number> | undefined; series: Series | undefined; alarms: number }) {
@@ -121,6 +157,7 @@ function Card({ row, stats, series, alarms }: { row: NodeRecord; stats: Record<s
           ))}
         </dl>
       )}
+      <Copies row={row} />
       <p class="faint small">
         {named.version} {row.version || "–"}
       </p>

@@ -37,6 +37,14 @@ export const texts: typeof English = {
     viewer: "仅管理员可以执行此操作。",
   },
   nodeStates: { Running: "运行中", Suspect: "疑似离线", Stopped: "已停止" },
+  copyStates: {
+    in_sync: "已同步",
+    joining: "加入中",
+    catching_up: "追赶中",
+    filling: "填充中",
+    absent: "不可用",
+    none: "无副本",
+  },
   theme: { label: "外观", system: "跟随系统", light: "浅色", dark: "深色" },
   language: { label: "语言", system: "跟随浏览器" },
   missing: {

@@ -1,7 +1,7 @@
 import type { texts as English } from "../node";
 
 export const texts: typeof English = {
-  tabs: { label: "节点", nodes: "节点", listeners: "监听器", configuration: "配置", log: "日志", connect: "连接客户端", modules: "模块", transfer: "导出与导入" },
+  tabs: { label: "节点", nodes: "节点", copies: "副本", listeners: "监听器", configuration: "配置", log: "日志", connect: "连接客户端", modules: "模块", transfer: "导出与导入" },
   log: {
     label: "日志",
     about: "节点最近写入的 2,000 行，此处最多显示 1,000 行。低于 log.level 的级别不会写入。",
@@ -56,6 +56,42 @@ export const texts: typeof English = {
       threads: "线程数",
     },
     away: "该节点没有响应。表中是其他节点所知的信息。",
+  },
+  copies: {
+    columns: {
+      node: "节点",
+      follower: "副本所在节点",
+      state: "状态",
+      batches: "缺少的批次",
+      bytes: "缺少的数据",
+      since: "已持续",
+      host: "运行于",
+      owed: "未完成",
+    },
+    about: {
+      in_sync: "确认报文会等待该副本。副本完整，所在节点可以接管。",
+      joining: "确认报文会等待该副本。集群得知后，所在节点即可接管。",
+      catching_up: "副本正在接收最新的批次，确认报文不等待它。",
+      filling: "副本正在从节点的文件接收较早的批次，确认报文不等待它。",
+      absent: "副本所在节点没有运行，或尚未应答。",
+      none: "如果该节点丢失，其数据也会丢失。至少需要另一个设置了 cluster.replicas 的节点在运行。",
+    },
+    none: "没有副本。",
+    noneText: "请在所有节点上设置 cluster.replicas：这样，确认即表示数据已在多个节点的磁盘上。",
+    stopped: "对于没有响应的节点，只知道其完整的副本。",
+    hosted: "从副本运行的节点",
+    hostedText: "这些节点已丢失。持有副本的节点会运行它们，直到所有内容都已投递或迁移。",
+    kinds: {
+      sessions: "会话",
+      messages_for_other_nodes: "发往其他节点的消息",
+      moves: "会话迁移",
+      session_keys: "待写入的会话归属",
+      retained: "待写入的保留消息",
+      delayed: "延迟消息",
+      wills: "遗嘱消息",
+      rows_of_rules: "规则待处理的数据",
+    },
+    nothing: "无",
   },
   listeners: {
     columns: {

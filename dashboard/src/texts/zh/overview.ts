@@ -120,6 +120,9 @@ export const texts: typeof English = {
     version: "版本",
     in: "流入",
     out: "流出",
+    copies: "副本",
+    hosts: (node) => `同时从副本运行 ${node}`,
+    hostedBy: (node) => `已丢失；由 ${node} 从副本运行`,
     alarms: (count: number) => `${count} 个告警`,
   },
   picture: {
