@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, NamedTuple, cast
 
+from ...core.cluster import IN_SYNC
 from ...persistence.log.backup_file import LogRow
 from ...persistence.log.check_file import Digests
 from ...persistence.log.errors import StoreError
@@ -39,7 +40,7 @@ from .frames import (
     HoldingCopy,
     Resume,
 )
-from .origin import IN_SYNC, OriginCopies
+from .origin import OriginCopies
 from .records import ReplicaRecord, ReplicaRecords
 from .tail import LogTail
 
