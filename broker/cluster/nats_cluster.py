@@ -34,7 +34,7 @@ from .moving.handover import Handover
 from .nats.interface import NoAnswer, Unavailable, Unknown
 from .replicas import returning
 from .replicas.copies import Copies
-from .replicas.records import ReplicaRecord, ReplicaRecords
+from .replicas.records import ReplicaRecord, ReplicaRecords, has_copies
 from .replicas.shipping import TICK, Shipping
 from .replicas.takeover import Host, Takeovers
 from .shared.retained import ClusterRetained
@@ -99,18 +99,24 @@ class NatsCluster:
         self.shipping: Shipping | None = None
         self.takeovers: Takeovers | None = None
         self._tasks = Tasks()
-        if context.settings.replicas and directory is not None:
-            records = self._make_shipping()
-            if host is not None:
+        if directory is not None:
+            if context.settings.replicas:
+                self._make_shipping()
+            # What may be the only copy of a node is kept and used also if ``cluster.replicas`` is 0 now.
+            if host is not None and (context.settings.replicas or has_copies(directory)):
+                records = self._make_records()
                 self.copies = Copies(context, self.membership, records, directory)
                 self.takeovers = Takeovers(context, self.membership, self.calls, records, self.copies, host)
                 self.claims.expected = self.takeovers.is_expected
 
-    def _make_shipping(self) -> ReplicaRecords:
-        records = self.replica_records = ReplicaRecords(self.context)
-        self.shipping = Shipping(self.context, self.membership, records)
+    def _make_records(self) -> ReplicaRecords:
+        if self.replica_records is None:
+            self.replica_records = ReplicaRecords(self.context)
+        return self.replica_records
+
+    def _make_shipping(self) -> None:
+        self.shipping = Shipping(self.context, self.membership, self._make_records())
         self.shipping.on_replaced.append(self._replaced)
-        return records
 
     async def prepare(self) -> SalvageReport | None:
         """Before the store is opened: find out whether another node has taken over this one. Return what was damaged in
@@ -189,13 +195,17 @@ class NatsCluster:
         self._begun = True
 
     def _start_copies(self) -> None:
-        if self.replica_records is not None and self.shipping is not None:
+        if self.replica_records is not None:
             self.replica_records.start()
             if self.copies is not None:
                 self.copies.start()
-            self.shipping.start()
-            if not self.context.settings.replicas:
-                self._tasks.run(self._withdraw_copies(self.shipping))
+                if not self.context.settings.replicas:
+                    names = ",".join(self.copies.held())
+                    logger.warning("replicas_kept nodes=%s setting=cluster.replicas", names)
+            if self.shipping is not None:
+                self.shipping.start()
+                if not (self.context.settings.replicas or self.context.hosted_by):
+                    self._tasks.run(self._withdraw_copies(self.shipping))
             durability = self.context.broker.durability
             assert durability is not None
             durability.copies_bytes = self._copies_bytes
@@ -230,8 +240,9 @@ class NatsCluster:
                 raise ChangeRefused(f"NATS accepts no writes now: {error}") from None
 
     async def _stop_copies(self) -> None:
-        if self.replica_records is not None and self.shipping is not None:
-            await self.shipping.stop()
+        if self.replica_records is not None:
+            if self.shipping is not None:
+                await self.shipping.stop()
             if self.copies is not None:
                 await self.copies.stop()
             self.replica_records.stop()

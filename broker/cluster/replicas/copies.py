@@ -25,7 +25,7 @@ from ..members.members import Members
 from ..tasks import Tasks
 from ..wire import Header
 from .frames import Ask, At, Begin, CopiedBatch, CopyRefused, DropBatches, Forget, Frame, Have, HoldingCopy, Resume
-from .records import DIRECTORY, ReplicaRecords, copy_directory
+from .records import DIRECTORY, ORIGIN_FILE, ReplicaRecords, copy_directory
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +38,6 @@ _IDLE: Final = 30.0
 _ORPHANED: Final = 60.0
 """Seconds without a record after which the copy of a node that runs, or is no member, is deleted."""
 _CLOSE_TIMEOUT: Final = 10.0
-_ORIGIN_FILE: Final = "origin"
 
 _REFUSED: Final = "replica_refused"
 _DELETED: Final = "replica_deleted"
@@ -102,7 +101,7 @@ class Copies:
         if self._timer is not None:
             return
         self._loop = asyncio.get_running_loop()
-        for file in sorted((self._data_dir / DIRECTORY).glob(f"*/{_ORIGIN_FILE}")):
+        for file in sorted((self._data_dir / DIRECTORY).glob(f"*/{ORIGIN_FILE}")):
             try:
                 found = json.loads(file.read_bytes())
                 origin, uid = str(found["node"]), str(found["uid"])
@@ -225,7 +224,7 @@ class Copies:
                 return
             found: list[tuple[int, int]] = []
             try:
-                if copy.uid == uid and not copy.damaged and (copy.directory / _ORIGIN_FILE).exists():
+                if copy.uid == uid and not copy.damaged and (copy.directory / ORIGIN_FILE).exists():
                     if copy.log is None:
                         await self._open_files(copy)
                     log = copy.log
@@ -352,8 +351,8 @@ class Copies:
             shutil.rmtree(copy.directory)
         copy.directory.mkdir(mode=0o700, parents=True)
         copy.damaged = False
-        file = copy.directory / _ORIGIN_FILE
-        new = file.with_name(_ORIGIN_FILE + ".new")
+        file = copy.directory / ORIGIN_FILE
+        new = file.with_name(ORIGIN_FILE + ".new")
         new.write_text(json.dumps({"node": copy.origin, "uid": copy.uid}), encoding="utf-8")
         replace_file(new, file)
 

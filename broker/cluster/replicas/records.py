@@ -13,6 +13,8 @@ from ..wire import MALFORMED, node_key
 
 DIRECTORY: Final = "replicas"
 """The directory of all copies, in the data directory."""
+ORIGIN_FILE: Final = "origin"
+"""The file in the directory of a copy that names its node."""
 
 
 class ReplicaRecord(msgspec.Struct, array_like=True, frozen=True):
@@ -31,6 +33,11 @@ class ReplicaRecord(msgspec.Struct, array_like=True, frozen=True):
 def copy_directory(data_dir: Path, origin: str) -> Path:
     """Return the directory of the copy of ``origin``: files as in the data directory of a node."""
     return data_dir / DIRECTORY / node_key(origin)
+
+
+def has_copies(data_dir: Path) -> bool:
+    """Return whether this data directory has copies of other nodes' data."""
+    return any((data_dir / DIRECTORY).glob(f"*/{ORIGIN_FILE}"))
 
 
 class ReplicaRecords:

@@ -13,7 +13,7 @@ from taipan.broker.cluster.nats.interface import Unknown
 from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.cluster.replicas import takeover
 from taipan.broker.cluster.replicas.records import ReplicaRecord, copy_directory
-from taipan.broker.core.cluster import RUNNING, STOPPED, ChangeRefused
+from taipan.broker.core.cluster import IN_SYNC, RUNNING, STOPPED, ChangeRefused
 from taipan.broker.hosted_node import HostedNode
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.packets import Will
@@ -72,6 +72,16 @@ async def until_copied(cluster: ClusterNodes) -> None:
             or core.members != set(shipping._chosen)
         ):
             await asyncio.sleep(0.01)
+
+
+async def until_copied_on(cluster: ClusterNodes, number: int, follower: int) -> None:
+    """Until the copy of a node is complete on this other one."""
+    shipping = part(cluster, number).shipping
+    assert shipping is not None
+    core = shipping.core
+    await until(
+        lambda: core.members == {cluster.name(follower)} and core.followers[cluster.name(follower)].state == IN_SYNC
+    )
 
 
 async def lose(cluster: ClusterNodes, number: int, keep: bool = False) -> int:
@@ -516,6 +526,46 @@ async def test_a_node_that_no_longer_has_copies_is_not_replaced_by_an_old_one(tm
         await lose(cluster, 1)
         await until(lambda: cluster.name(1) in cluster[0].server.hosted)
         await cluster[0].client("s", expiry=3600, session_present=True)
+
+
+@pytest.mark.parametrize("when", ["hosted", "lost", "lost later"])
+async def test_a_node_without_replicas_uses_the_only_copy(tmp_path: Path, when: str) -> None:
+    """``cluster.replicas`` is 0 at its next start. What it has is hosted on; a node that is lost meanwhile, or later,
+    is taken over as before."""
+    async with replicated(tmp_path, count=3) as cluster:
+        cluster.expected = ("replicas_kept",)
+        await away(cluster[1], "s", 5, "t")
+        publisher = await cluster[1].client("p")
+        await publisher.publish("t", b"1", qos=1)
+        await publisher.publish("$delayed/6/t", b"late", qos=1)
+        host = number_of(cluster, record_of(cluster, 1).in_sync[0])
+        third = 3 - 1 - host
+        for number in (host, third):
+            set_replicas(cluster, number, 0)
+        await cluster.kill(third)
+        await cluster.start(third)  # it keeps no copies for node 1
+        if when == "hosted":
+            await lose(cluster, 1)
+            await until(lambda: cluster.name(1) in cluster[host].server.hosted)
+            await cluster.kill(host)
+        else:
+            await cluster.kill(host)
+            if when == "lost":
+                await cluster.kill(1)
+                await asyncio.to_thread(shutil.rmtree, cluster._data_dir(1))
+        await cluster.start(host)
+        if when == "lost later":
+            await cluster.wait_until_running()
+            await publisher.publish("t", b"2", qos=1)
+            await until_copied_on(cluster, 1, host)
+            await lose(cluster, 1)
+        await until(lambda: cluster.name(1) in cluster[host].server.hosted)
+        client = await cluster[third].client("s", expiry=3600, session_present=True)
+        wanted = [b"1", b"2", b"late"] if when == "lost later" else [b"1", b"late"]
+        assert sorted(await payloads(client, len(wanted))) == sorted(wanted)
+        await until_ended(cluster, 1)
+        assert not copy_directory(Path(cluster[host].server.settings.node.data_dir), cluster.name(1)).exists()
+        await client.nothing()
 
 
 async def test_a_host_does_not_leave_the_cluster(tmp_path: Path) -> None:
