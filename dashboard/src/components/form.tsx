@@ -168,7 +168,7 @@ export function Form(props: FormProps) {
   };
   const state = read();
 
-  const names = props.fields.map((field) => field.name).join(" ");
+  const names = state.shown.map((field) => field.name).join(" ");
   useEffect(() => told.current?.(state.values), [draft, names]);
 
   const set = (field: Field, value: Draft[string]): void => {

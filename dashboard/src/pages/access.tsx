@@ -9,9 +9,17 @@ import { Apps } from "./access/apps";
 import { Bans } from "./access/bans";
 import { Rules } from "./access/rules";
 import { TryLogin } from "./access/try_login";
+import { OneUser } from "./access/user";
 import { Users } from "./access/users";
 
 const KEYS = ["users", "rules", "bans", "apps", "admins", "login"] as const;
+
+/** All users, or one: `/access/users/username/ann`. */
+function AnyUsers() {
+  const [, , kind, name] = place.value.path;
+  if ((kind === "username" || kind === "clientid") && name) return <OneUser key={`${kind} ${name}`} kind={kind} name={name} />;
+  return <Users />;
+}
 
 export default function Page() {
   const current = KEYS.find((key) => key === place.value.path[1]) ?? "users";
@@ -20,7 +28,7 @@ export default function Page() {
     <>
       <PageHead title={common.pages.access} />
       <Tabs label={texts.tabs.label} tabs={tabs} current={current} />
-      {current === "users" && <Users />}
+      {current === "users" && <AnyUsers />}
       {current === "rules" && <Rules />}
       {current === "bans" && <Bans />}
       {current === "apps" && <Apps />}

@@ -99,7 +99,10 @@ export function Rules() {
             <header class="subject-head">
               <a href={link(["access", "rules"], { kind: kind === "username" ? undefined : kind })}>{texts.rules.back}</a>
               <h2>
-                {texts.users.name[kind]}: <Name text={name} />
+                {texts.users.name[kind]}:{" "}
+                <a href={link(["access", "users", kind, name])}>
+                  <Name text={name} />
+                </a>
               </h2>
             </header>
           )}

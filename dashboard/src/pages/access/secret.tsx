@@ -2,6 +2,12 @@ import { Dialog } from "../../components/dialog";
 import { toast } from "../../components/toast";
 import { texts } from "../../texts/access";
 
+/** Whose secret it is. */
+export interface Shown {
+  name: string;
+  secret: string;
+}
+
 /** A secret that the node shows once. */
 export function Secret({ title, secret, onClose }: { title: string; secret: string; onClose: () => void }) {
   const copy = async (): Promise<void> => {

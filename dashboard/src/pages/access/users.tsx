@@ -1,5 +1,5 @@
 import { useState } from "preact/hooks";
-import { type Json, ApiError, api, open, part, send } from "../../api";
+import { type Json, api, part } from "../../api";
 import { Change, Empty, Search } from "../../components/basic";
 import { Dialog, confirm } from "../../components/dialog";
 import { type Field, Form, type Values } from "../../components/form";
@@ -11,9 +11,9 @@ import { useQuery, useTyped } from "../../hooks";
 import { useKey } from "../../keys";
 import { link } from "../../router";
 import { texts } from "../../texts/access";
-import { Secret } from "./secret";
-
-type Kind = "username" | "clientid";
+import { Branch } from "./branch";
+import { Secret, type Shown } from "./secret";
+import { type UserKind, createUser, updateUser } from "./user_requests";
 
 interface User {
   username?: string;
@@ -21,23 +21,7 @@ interface User {
   created_at: number;
 }
 
-interface Shown {
-  name: string;
-  secret: string;
-}
-
-/** The answer of the API has what it made beside `data`. */
-interface Added {
-  data?: Record<string, string>;
-  passwords?: Record<string, string>;
-  warning?: string;
-}
-
-async function write(method: string, path: string, body: Record<string, Json | undefined>): Promise<Added> {
-  return (await open(await send(method, path, { body }), method, path)) as Added;
-}
-
-function fieldsOf(kind: Kind, existing: boolean): Field[] {
+function fieldsOf(kind: UserKind, existing: boolean): Field[] {
   const fields: Field[] = [];
   if (!existing) fields.push({ name: "name", type: "text", title: texts.users.name[kind] ?? kind, required: true });
   fields.push(
@@ -55,24 +39,14 @@ export function credentials(values: Values): Record<string, Json> {
   return values["generate"] === true ? { generate: true } : { password: String(values["password"]) };
 }
 
-function Edit(props: { kind: Kind; name: string | undefined; superuser: boolean; onClose: () => void; onSecret: (shown: Shown) => void }) {
+/** `name`: undefined for a new user. */
+export function EditUser(props: { kind: UserKind; name: string | undefined; superuser: boolean; onClose: () => void; onSecret: (shown: Shown) => void }) {
   const { kind, name } = props;
   const submit = async (values: Values): Promise<void> => {
-    const given = credentials(values);
+    const given = { ...credentials(values), ...(kind === "username" ? { is_superuser: values["is_superuser"] === true } : {}) };
     const named = name ?? String(values["name"]);
-    const superuser = kind === "username" ? { is_superuser: values["is_superuser"] === true } : {};
-    let answer: Added;
-    if (name !== undefined) {
-      const path = kind === "username" ? "/auth_user" : "/auth_clientid";
-      answer = await write("PUT", `${path}/${part(name)}`, { ...given, ...superuser });
-    } else if (kind === "username") {
-      answer = await write("POST", "/auth_user", { login: named, ...given, ...superuser });
-      if (answer.data?.[named] !== "ok") throw new ApiError(400, 113, texts.users.existed, "POST", "/auth_user");
-    } else {
-      answer = await write("POST", "/auth_clientid", { clientid: named, ...given });
-    }
-    const secret = answer.passwords?.[named];
-    if (answer.warning) toast(answer.warning);
+    const { secret, warning } = await (name === undefined ? createUser : updateUser)(kind, named, given);
+    if (warning) toast(warning);
     props.onClose();
     if (secret !== undefined) props.onSecret({ name: named, secret });
     else toast(name === undefined ? texts.users.added : texts.users.saved);
@@ -84,49 +58,54 @@ function Edit(props: { kind: Kind; name: string | undefined; superuser: boolean;
   );
 }
 
+/** For who may change it. */
+export async function isSuperuser(kind: UserKind, name: string): Promise<boolean> {
+  return kind === "username" && (await api.get<{ is_superuser?: boolean }>(`/auth_user/${part(name)}`)).is_superuser === true;
+}
+
+export async function removeUser(kind: UserKind, name: string): Promise<boolean> {
+  const done = await confirm({
+    title: texts.users.removeTitle,
+    hits: [name],
+    text: texts.users.removeText,
+    action: texts.common.remove,
+    work: () => api.del(`/auth_${kind}/${part(name)}`),
+  });
+  if (done) toast(texts.users.removed);
+  return done;
+}
+
 export function Users() {
   const [asked, setKind] = useQuery("kind", "username");
-  const kind: Kind = asked === "clientid" ? "clientid" : "username";
+  const kind: UserKind = asked === "clientid" ? "clientid" : "username";
   const search = useTyped("search");
   const [like] = useQuery("search");
   const [editing, setEditing] = useState<{ name: string | undefined; superuser: boolean } | undefined>(undefined);
   const [shown, setShown] = useState<Shown | undefined>(undefined);
+  const [branch, setBranch] = useState(false);
   const [count, setCount] = useState(0);
   const begin = (): void => setEditing({ name: undefined, superuser: false });
   useKey("n", texts.users.new, begin);
   const nameOf = (user: User): string => user[kind] ?? "";
 
-  const change = async (name: string): Promise<void> => {
-    await attempt(async () => {
-      const found = kind === "username" ? await api.get<{ is_superuser?: boolean }>(`/auth_user/${part(name)}`) : {};
-      setEditing({ name, superuser: found.is_superuser === true });
-    });
-  };
+  const change = (name: string): Promise<boolean> => attempt(async () => setEditing({ name, superuser: await isSuperuser(kind, name) }));
   const remove = async (name: string): Promise<void> => {
-    const done = await confirm({
-      title: texts.users.removeTitle,
-      hits: [name],
-      text: texts.users.removeText,
-      action: texts.common.remove,
-      work: () => api.del(`/auth_${kind}/${part(name)}`),
-    });
-    if (done) toast(texts.users.removed);
+    await removeUser(kind, name);
     setCount(count + 1);
   };
   const close = (): void => {
     setEditing(undefined);
     setCount(count + 1);
   };
+  const closeBranch = (): void => {
+    setBranch(false);
+    setCount(count + 1);
+  };
   return (
     <>
-      {editing && <Edit kind={kind} name={editing.name} superuser={editing.superuser} onClose={close} onSecret={setShown} />}
-      {shown && (
-        <Secret
-          title={`${texts.users.secretTitle}: ${nameText(shown.name, 40)}`}
-          secret={shown.secret}
-          onClose={() => setShown(undefined)}
-        />
-      )}
+      {editing && <EditUser kind={kind} name={editing.name} superuser={editing.superuser} onClose={close} onSecret={setShown} />}
+      {branch && <Branch kind={kind} onClose={closeBranch} onSecret={setShown} />}
+      {shown && <Secret title={`${texts.users.secretTitle}: ${nameText(shown.name, 40)}`} secret={shown.secret} onClose={() => setShown(undefined)} />}
       <PagedTable<User>
         id={`users-${kind}`}
         label={texts.tabs.users}
@@ -149,6 +128,7 @@ export function Users() {
             <Change kind="primary" onClick={begin} title="n">
               {texts.users.new}
             </Change>
+            <Change onClick={() => setBranch(true)}>{texts.branch.open}</Change>
           </>
         }
         columns={[
@@ -158,7 +138,7 @@ export function Users() {
             fixed: true,
             sort: nameOf,
             render: (user) => (
-              <a href={link(["clients"], { [kind === "username" ? "username" : "clientid"]: nameOf(user) })}>
+              <a href={link(["access", "users", kind, nameOf(user)])}>
                 <Name text={nameOf(user)} />
               </a>
             ),
