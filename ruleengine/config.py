@@ -125,12 +125,14 @@ class ExhookServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
 
 class ExhookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Events for providers of EMQX's exhook protocol. Times are seconds."""
+    """Events and questions about messages for providers of EMQX's exhook protocol. Times are seconds."""
 
+    # What happens to a message if a provider gives no answer; ignore: the next provider is asked
+    request_failed_action: Literal["deny", "ignore"] = "deny"
     request_timeout: PositiveSeconds = 5.0
     auto_reconnect: Seconds = 60.0  # between two attempts to reach a provider; 0: only one attempt
     pool_size: Annotated[int, Meta(ge=1, le=256)] = 4  # connections to each provider
-    # What may wait for each provider; beyond it events are dropped
+    # What may wait for each provider, and messages for their answers; beyond it events are dropped, messages refused
     max_queued: Natural = 10_000
     max_queued_bytes: PositiveBytes = 67_108_864
     servers: Annotated[list[ExhookServer], Meta(max_length=16)] = []

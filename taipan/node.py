@@ -304,7 +304,10 @@ class Node(Extensions):
         message.timestamp = broker.clock.now()
         durability = broker.durability
         mark = 0 if durability is None else durability.commit.written
-        outcome = broker.accept(message, OPERATOR)
+        if broker.inspection is None:
+            outcome = broker.accept(message, OPERATOR)
+        else:
+            outcome = await broker.inspection.accept(message, OPERATOR)
         if outcome.refused:
             reason = outcome.detail or reason_codes.name(outcome.code)
             raise NodeError(f"publish to {topic!r} is refused: {reason} (setting {outcome.setting})")

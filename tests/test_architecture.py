@@ -147,7 +147,11 @@ PARTS = (
         " records resources routing schemas server session settings sinks sql template",
     ),
     Part("event-lanes", "ruleengine.event_lanes", "server session"),
-    Part("exhook", "ruleengine.exhook", "access basis core event-lanes mqtt observability routing server session"),
+    Part(
+        "exhook",
+        "ruleengine.exhook",
+        "access basis core delivery event-lanes mqtt observability routing server session",
+    ),
     Part(
         "web-hook", "ruleengine.webhook", "basis core event-lanes mqtt observability resources routing server session"
     ),

@@ -20,10 +20,11 @@ def until_answered(channel: Channel, asked: Awaitable[T]) -> Awaitable[T | None]
     if isinstance(asked, asyncio.Future):
         return asked  # others may also wait for it
     channel.pending_check = question = asyncio.ensure_future(asked)
-    return _answer(channel, question)
+    return answer_of(channel, question)
 
 
-async def _answer(channel: Channel, question: asyncio.Future[T]) -> T | None:
+async def answer_of(channel: Channel, question: asyncio.Future[T]) -> T | None:
+    """Return the result of a question that is ``channel.pending_check``; None: the conversation has ended."""
     try:
         return await question
     except asyncio.CancelledError:

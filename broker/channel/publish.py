@@ -38,6 +38,7 @@ from .authorization import apply_decision, authorize
 from .channel import CLOSED, Channel, Quota, Waiting
 from .closing import disconnect
 from .external_check import Asked, ask
+from .inspected_publish import inspect_and_publish
 from .packet_refusal import (
     IN_USE,
     MOUNTED_TOO_LONG,
@@ -107,6 +108,9 @@ def on_publish(channel: Channel, message: Message, now: float) -> Waiting:
         metrics.client_acl_allow += 1
     else:
         return _publish_if_admitted(channel, message, now)
+    inspection = context.broker.inspection
+    if inspection is not None and inspection.inspects(message.topic):
+        return inspect_and_publish(channel, inspection, message, _answer)
     outcome = context.broker.accept(message, CLIENT)
     return None if not qos and outcome.code < REFUSED else _answer(channel, message, outcome, now)
 
@@ -173,7 +177,10 @@ def _publish_if_admitted(channel: Channel, message: Message, now: float, asked: 
     if refusal is not None:
         _refuse(channel, message, refusal)
         return None
-    return _answer(channel, message, channel.context.broker.accept(message, CLIENT), now)
+    broker = channel.context.broker
+    if broker.inspection is not None and broker.inspection.inspects(message.topic):
+        return inspect_and_publish(channel, broker.inspection, message, _answer)
+    return _answer(channel, message, broker.accept(message, CLIENT), now)
 
 
 def _ask_and_publish(channel: Channel, message: Message) -> Awaitable[None]:
@@ -205,10 +212,13 @@ async def _publish_when_answered(channel: Channel, session: Session, message: Me
         await waiting
 
 
-def _answer(channel: Channel, message: Message, outcome: Outcome, now: float) -> Waiting:
-    """Acknowledge a PUBLISH, or refuse it. ``outcome``: the result of ``Broker.accept``."""
+def _answer(
+    channel: Channel, message: Message, outcome: Outcome, now: float, published: Message | None = None
+) -> Waiting:
+    """Acknowledge a PUBLISH, or refuse it. ``outcome``: the result of ``Broker.accept`` for ``published``, None: the
+    message itself."""
     if outcome.code >= REFUSED:
-        return _refused(channel, message, outcome, now)
+        return _refused(channel, message, outcome, now, message if published is None else published)
     if not message.qos:
         return None
     if channel.undecided is not None or channel.context.broker.undecided is not None:
@@ -456,9 +466,9 @@ def drop_unpaid(channel: Channel, message: Message, now: float) -> None:
     note_refusal(channel, OVER_RATE, "publish_refused", message.topic, now)
 
 
-def _refused(channel: Channel, message: Message, outcome: Outcome, now: float) -> Waiting:
+def _refused(channel: Channel, message: Message, outcome: Outcome, now: float, published: Message) -> Waiting:
     """Handle a message that ``Broker.accept`` has not accepted."""
-    if outcome not in _FOR_NOW:
+    if outcome not in _FOR_NOW or not message.qos:
         _refuse(channel, message, outcome)
         return None
     if _refuse_for_now(channel, message, outcome, now):
@@ -467,7 +477,7 @@ def _refused(channel: Channel, message: Message, outcome: Outcome, now: float) -
     assert session is not None
     # If the client disconnects in the meantime, the message that it sends again is not a duplicate.
     inbound_qos2.release(session, message.packet_id)
-    return _wait_until_taken(channel, session, message)
+    return _wait_until_taken(channel, session, message, published)
 
 
 def _refuse_for_now(channel: Channel, message: Message, refusal: Outcome, now: float) -> bool:
@@ -484,8 +494,8 @@ def _refuse_for_now(channel: Channel, message: Message, refusal: Outcome, now: f
     return False
 
 
-async def _wait_until_taken(channel: Channel, session: Session, message: Message) -> None:
-    """Publish the message when it can be accepted, if the client is then still allowed to publish it."""
+async def _wait_until_taken(channel: Channel, session: Session, message: Message, published: Message) -> None:
+    """Publish ``published`` when it can be accepted, if the client is then still allowed to publish ``message``."""
     context = channel.context
     broker = context.broker
     durability = context.broker.durability
@@ -494,7 +504,7 @@ async def _wait_until_taken(channel: Channel, session: Session, message: Message
     asked: Decision | None = None
     give_up = context.clock.now() + _MAX_WAIT
     while channel.state != CLOSED:
-        refusal = broker.refusal(message, CLIENT)
+        refusal = broker.refusal(published, CLIENT)
         if refusal is None:
             now = context.clock.now()
             decision = _decide(channel, topic, now, asked)
@@ -507,8 +517,8 @@ async def _wait_until_taken(channel: Channel, session: Session, message: Message
             channel.save_log_position()
             if message.qos == 2:
                 inbound_qos2.receive(session, message.packet_id, now)
-            outcome = broker.accept(message, CLIENT) if decision.allowed else _not_authorized(decision)
-            waiting = _answer(channel, message, outcome, now)
+            outcome = broker.accept(published, CLIENT) if decision.allowed else _not_authorized(decision)
+            waiting = _answer(channel, message, outcome, now, published)
             if waiting is not None:
                 await waiting
             return

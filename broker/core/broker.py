@@ -39,6 +39,7 @@ from .cluster import Cluster, SingleNode
 from .delayed_topic import DelayedMessages, reserved, split
 from .exclusive import ExclusiveSubscriptions
 from .hooks import Hooks
+from .inspection import Inspection, accept_stored
 from .outcome import (
     LINK_FULL,
     NO_MEMORY_FOR_QUEUES,
@@ -50,6 +51,7 @@ from .outcome import (
     RETAINED_ALONE,
     REWRITTEN_INVALID,
     STORE_TROUBLE,
+    UNINSPECTED,
     Outcome,
     PublisherKind,
 )
@@ -129,6 +131,8 @@ class Broker:
         )
         self.sessions = SessionRegistry()
         self._delayed = delayed
+        # Set while a program outside may change or stop messages.
+        self.inspection: Inspection | None = None
         # Set while topics are rewritten.
         self.rewriting: TopicRewriting | None = None
         # Subscribes the session of a client that connects, for the operator; None: no client is subscribed.
@@ -195,7 +199,7 @@ class Broker:
 
     def refusal(self, message: Message, source: PublisherKind) -> Outcome | None:
         """Return why a message cannot be accepted now, if its publisher can be informed; None: it can be accepted."""
-        delayed = message.topic.startswith("$") and self._delayed is not None and self._delayed.handles(message.topic)
+        delayed = self.delays(message.topic)
         if (message.qos or message.retain or delayed) and self.cannot_store(message.topic, message.retain):
             return STORE_TROUBLE
         changes = self.retaining.changes
@@ -217,11 +221,13 @@ class Broker:
                     return LINK_FULL
         return None
 
+    def delays(self, topic: str) -> bool:
+        """Return whether a message to this topic is delayed."""
+        return self._delayed is not None and topic.startswith("$") and self._delayed.handles(topic)
+
     def cannot_store(self, topic: str, retain: bool) -> bool:
         """Return whether the store is in trouble and would have to store a message to ``topic``."""
-        if not self.store_in_trouble:
-            return False
-        return (self._delayed is not None and self._delayed.handles(topic)) or self.needs_disk(topic, retain)
+        return self.store_in_trouble and (self.delays(topic) or self.needs_disk(topic, retain))
 
     def destination(self, topic: str) -> str | Outcome:
         """Return the final topic of a message to ``topic``, for which access is checked; or the reason if only the
@@ -229,7 +235,7 @@ class Broker:
         if not topic.startswith("$"):
             return topic
         real = topic
-        if self._delayed is not None and self._delayed.handles(topic):
+        if self.delays(topic):
             found = split(topic)
             if found is None:
                 return NOT_DELAYED
@@ -261,7 +267,10 @@ class Broker:
         return count
 
     def publish_delayed(self, message: Message) -> None:
-        """Publish a delayed message that is due."""
+        """Publish a delayed message that is due, or one that waited for an answer when the node stopped."""
+        if message.topic.startswith(UNINSPECTED):
+            accept_stored(self, message)
+            return
         refusal = None if message.publisher is None else self.withheld(message.publisher)
         if refusal is None or message.publisher is None:
             self.publish(message)

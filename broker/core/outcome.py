@@ -60,6 +60,10 @@ RETAINED_ALONE: Final = Outcome(
     reason_codes.QUOTA_EXCEEDED, "cluster.servers", "the cluster has no quorum: nothing can be retained at present"
 )
 
+UNINSPECTED: Final = "\0"
+"""The first character of the topic of a stored message that waited for an answer when the node stopped. No Topic Name
+contains it."""
+
 CLIENT_GONE: Final = Outcome(reason_codes.SERVER_UNAVAILABLE, "-", "the client has gone")
 """The client did not wait for its CONNACK. Its session may be elsewhere by now."""
 FILTER_INVALID: Final = Outcome(reason_codes.TOPIC_FILTER_INVALID)
@@ -108,6 +112,8 @@ WILL: Final = PublisherKind(False, False, False, True)
 """Its CONNECT was accepted, which promised the publication of the Will."""
 RULE: Final = PublisherKind(True, False, False, False)
 """A rule has no client that could be informed."""
+RULE_LATER: Final = PublisherKind(True, False, False, True)
+"""A rule, of a message that had to wait before it was accepted."""
 SOURCE: Final = PublisherKind(True, True, False, False)
 """A source in another system keeps a message that is refused, and offers it again."""
 BRIDGE: Final = PublisherKind(False, False, False, False)

@@ -20,6 +20,7 @@ def common_route(broker: Broker, run: Run, topic: str) -> Route | None:
         or broker.store_in_trouble
         or (rules is not None and rules.get(topic, True))
         or broker.hooks.message_publish
+        or (broker.inspection is not None and broker.inspection.inspects(topic))
     ):
         return None
     route = local_route(broker, topic)

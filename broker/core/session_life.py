@@ -12,6 +12,7 @@ from ..session.limits import Limits
 from ..session.protocols import QUEUE_FULL
 from ..session.queue import EXPIRY_SLICE, expire_queued
 from ..session.session import Session
+from .inspection import STOPPING
 from .outcome import REFUSED, WILL, Outcome
 
 if TYPE_CHECKING:
@@ -22,6 +23,9 @@ logger = logging.getLogger(__name__)
 WILL_STEPS: Final = 8
 """Number of deliveries in the loop budget that a published Will counts as."""
 
+_WILL_ASKED_FOR = 60.0
+_WILL_PAUSE = 1.0
+"""For how many seconds, and how often, a program is asked about a Will if it gives no answer."""
 _SESSIONS_PER_SWEEP = 1000
 _QUEUED_PER_SWEEP = 20_000  # messages, if sessions have queued messages
 
@@ -235,26 +239,44 @@ class SessionLife:
             self._broker.cluster.will_changed(session.client_id)
             self._timers.at(self._broker.clock.now(), lambda: self.publish_will_late(will, number))
             return
-        self.send_will(will)
-        self._will_gone(session)
+        number, session.will_number = session.will_number, 0
+        self.send_will(will, number)
+        self._broker.cluster.will_changed(session.client_id)
 
     def publish_will_late(self, will: Message, number: int) -> None:
         """Publish a Will that was due earlier. ``number``: its number in the store; 0: it is not stored."""
-        self.send_will(will)
-        if number and self._broker.durability is not None:
-            self._broker.durability.node.will_gone(number)
+        self.send_will(will, number)
 
-    def send_will(self, will: Message) -> None:
-        """Publish a Will that is due."""
+    def send_will(self, will: Message, number: int = 0, give_up: float = 0.0) -> None:
+        """Publish a Will that is due, and delete it from the store. ``give_up``: until when it is asked about it again
+        if there is no answer; 0: it is due now."""
         self._broker.budget.deliveries += WILL_STEPS
         will.timestamp = now = self._broker.clock.now()  # the Message Expiry Interval starts with the publication
         refusal = None if will.publisher is None else self._broker.withheld(will.publisher)
         if refusal is not None and will.publisher is not None:
-            self.will_refused(will.publisher.client_id, will.topic, refusal, now)
+            self._will_sent(will, number, refusal)
             return
-        outcome = self._broker.accept(will, WILL)
+        inspection = self._broker.inspection
+        if inspection is None:
+            self._will_sent(will, number, self._broker.accept(will, WILL))
+            return
+        give_up = give_up or now + _WILL_ASKED_FOR
+
+        def accepted(outcome: Outcome) -> None:
+            now = self._broker.clock.now()
+            if outcome.code >= REFUSED and outcome is not STOPPING and now < give_up:
+                self._timers.at(now + _WILL_PAUSE, lambda: self.send_will(will, number, give_up))
+            else:
+                self._will_sent(will, number, outcome)
+
+        inspection.accept_later(will, WILL, accepted)
+
+    def _will_sent(self, will: Message, number: int, outcome: Outcome) -> None:
         if outcome.code >= REFUSED:
-            self.will_refused("" if will.publisher is None else will.publisher.client_id, will.topic, outcome, now)
+            client_id = "" if will.publisher is None else will.publisher.client_id
+            self.will_refused(client_id, will.topic, outcome, self._broker.clock.now())
+        if number and self._broker.durability is not None and outcome is not STOPPING:
+            self._broker.durability.node.will_gone(number)
 
     def will_refused(self, client_id: str, topic: str, refusal: Outcome, now: float) -> None:
         """Count and log a Will that is not published."""

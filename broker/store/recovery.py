@@ -508,8 +508,7 @@ class _Recovery:
             if hold is not None:
                 hold(record.number, message, due, session)
             elif session is None or due <= now:
-                self.broker.life.send_will(message)
-                self.durability.node.will_gone(record.number)
+                self.broker.life.send_will(message, record.number)
             else:
                 if not record.due_at:
                     # So that the delay does not start again at the next restart.

@@ -10,10 +10,14 @@ from .output import Migration, SettingPlace, Table
 
 _SERVER: Final = re.compile(r"server\.([^.]+)\.(url|ssl\.(?:cacertfile|certfile|keyfile))")
 _OF_EVENTS: Final = {
+    "request_failed_action": ("request_failed_action", "text"),
     "request_timeout": ("request_timeout", "seconds"),
     "auto_reconnect": ("auto_reconnect", "seconds"),
     "pool_size": ("pool_size", "number"),
 }
+_DENIED: Final = (
+    "a message about which a provider gives no answer is refused; EMQX 4.4 publishes it (request_failed_action)"
+)
 _OF_ACCESS: Final = {"request_timeout": ("timeout", "seconds"), "request_failed_action": ("on_failure", "text")}
 
 
@@ -40,6 +44,11 @@ class EmqxExhook:
                 table = self._servers.setdefault(found[1], {"name": found[1]})
                 self._migration.put(table, setting, value, SettingPlace(line.place, line.key))
                 self._report.carried(line.place, what, f"exhook.servers, {found[1]}, {setting}")
+            return
+        if key == "hook_priority":
+            self._report.left_out(
+                line.place, what, "providers are asked after topic rewrite and before everything else"
+            )
             return
         if key not in _OF_EVENTS and key not in _OF_ACCESS:
             self._report.left_out(line.place, what, "no counterpart")
@@ -80,4 +89,5 @@ class EmqxExhook:
         for other in servers[1:]:
             why = "only one provider is asked about access, the first; this one receives events"
             self._report.left_out(path, f"server {other['name']}", why)
-        self._report.left_out(path, "message.publish", "a provider cannot change or refuse messages: use rules")
+        if self._events.get("request_failed_action", "deny") == "deny":
+            self._report.changed(path, "message.publish", _DENIED)

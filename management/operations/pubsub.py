@@ -11,6 +11,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from taipan.broker.config import ZoneSettings
+from taipan.broker.core.inspection import STOPPING
 from taipan.broker.core.outcome import (
     FILTER_TOO_LONG,
     LINK_FULL,
@@ -208,21 +209,28 @@ class PubSub:
                 self._server.clock.now(),
             )
             message.id = secrets.token_hex(16).upper()
-            self._publish_one(message)
+            await self._publish_one(message)
             decision = self._server.broker.undecided
             if decision is not None and message.qos:
                 decisions.append(decision)
             ids.append(message.id)
         return ids
 
-    def _publish_one(self, message: Message) -> None:
+    async def _publish_one(self, message: Message) -> None:
         """Publish one message. Raises Refusal if the broker does not accept it."""
-        outcome = self._server.broker.accept(message, OPERATOR)
+        broker = self._server.broker
+        inspection = broker.inspection
+        if inspection is None:
+            outcome = broker.accept(message, OPERATOR)
+        else:
+            outcome = await inspection.accept(message, OPERATOR)
         if not outcome.refused:
             return
         topic = _short(message.topic)
         if outcome is STORE_TROUBLE:
             raise Refusal(RPC_ERROR, TROUBLE)
+        if outcome.setting.startswith("exhook.") or outcome is STOPPING:
+            raise Refusal(RPC_ERROR, f"{topic}: {outcome.detail} (setting {outcome.setting})")
         if outcome is QUEUE_FULL:
             setting = "a matching session's queue is full, and its zone then refuses (setting queue_full)"
             raise Refusal(RPC_ERROR, f"{topic}: {setting}")

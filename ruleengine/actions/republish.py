@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final, TypeVar
 
 from taipan.broker.config import ZoneSettings
-from taipan.broker.core.outcome import REFUSED, RESERVED, RULE
+from taipan.broker.core.outcome import RESERVED, RULE, Outcome
 from taipan.broker.mqtt import reason_codes
 from taipan.broker.mqtt.message import Message
 from taipan.broker.mqtt.packets import NO_PROPERTIES
@@ -36,6 +36,8 @@ class Republish:
     def __init__(self, context: ActionContext) -> None:
         params = context.params
         self._accept = context.node.accept
+        self._inspection = context.node.inspection
+        self._report = context.report
         self._take_hop = context.take_hop
         self._id = context.id
         topic = str(params["target_topic"])
@@ -66,12 +68,20 @@ class Republish:
         if source is not None and source.has_properties and hops_of(source.properties):
             # The message came over a bridge, and may be sent over the next one.
             message.properties = with_hops(message.properties, message.hops)
-        outcome = self._accept(message, RULE)
-        if outcome is RESERVED:
-            raise ActionFailed(f"target_topic: {message.topic[:64]!r} is {outcome.detail}")
-        if outcome.code >= REFUSED:
-            raise ActionFailed(f"the message cannot be delayed: {reason_codes.name(outcome.code)}")
-        return True
+        inspection = self._inspection()
+        if inspection is None:
+            if failure := _failure(message, self._accept(message, RULE)):
+                raise ActionFailed(failure)
+            return True
+
+        def accepted(outcome: Outcome) -> None:
+            if failure := _failure(message, outcome):
+                self._report.failed(failure, row, event)
+            else:
+                self._report.success()
+
+        inspection.accept_later(message, RULE, accepted)
+        return False
 
     def close(self) -> None:
         pass
@@ -99,6 +109,17 @@ class Republish:
             self._publisher,
             event.at if source is None else source.timestamp,
         )
+
+
+def _failure(message: Message, outcome: Outcome) -> str:
+    """Return why the message was refused; empty: it was not."""
+    if outcome is RESERVED:
+        return f"target_topic: {message.topic[:64]!r} is {outcome.detail}"
+    if not outcome.refused:
+        return ""
+    if outcome.detail:
+        return f"{message.topic[:64]!r}: {outcome.detail} (setting {outcome.setting})"
+    return f"the message cannot be delayed: {reason_codes.name(outcome.code)}"
 
 
 def _one_of(key: str, value: object, choices: Mapping[object, Choice]) -> Choice | Template:

@@ -9,13 +9,16 @@ from typing import Any, Final
 from taipan.broker.access.exhook.client import ExhookClient, ProviderAddress, ProviderFailed
 from taipan.broker.access.exhook.messages import CLASSES, meta
 from taipan.broker.core.hooks import HookPoint
+from taipan.broker.mqtt.message import Message
 from taipan.broker.observability.throttle import Throttle
 from taipan.broker.routing.filter_index import FilterIndex
 from taipan.broker.server import Server
 
 from ..config import ExhookServer, ExhookSettings
+from ..delivery.circuit_breaker import CircuitBreaker
 from ..event_lanes import EventLanes, LaneLimits
 from .events import Callbacks
+from .inspector import MESSAGE_PUBLISH
 
 logger = logging.getLogger(__name__)
 
@@ -28,16 +31,25 @@ _OVERHEAD: Final = 400
 """Approximate memory of a waiting request in addition to its encoded size, in bytes."""
 _LOOK_EVERY: Final = 1.0
 """Seconds between two looks at the connections."""
-NOT_ASKED: Final = "message.publish"
-"""The hook that the node has no question for: a provider cannot change or refuse a message."""
+_STREAMS: Final = 16
+"""Questions about messages at a time over one connection."""
 
 
 class Provider:
     """``start`` and ``close`` once each. ``connected``: whether it has answered the introduction, and each event
     since."""
 
-    def __init__(self, server: Server, name: str, settings: ExhookSettings, address: ExhookServer) -> None:
-        """Raises ValueError for a file that cannot be used."""
+    def __init__(
+        self,
+        server: Server,
+        name: str,
+        settings: ExhookSettings,
+        address: ExhookServer,
+        breaker: CircuitBreaker,
+        hooks_changed: Callable[[], None],
+    ) -> None:
+        """``hooks_changed`` is called when it may ask for messages, or not any more. Raises ValueError for a file that
+        cannot be used."""
         self._server = server
         self.name = name
         self._settings = settings
@@ -53,6 +65,14 @@ class Provider:
         # When it answered last, on the clock of the event loop.
         self._answered = 0.0
         self._task: asyncio.Task[None] | None = None
+        self._breaker = breaker
+        self._turns = asyncio.Semaphore(settings.pool_size * _STREAMS)
+        self._hooks_changed = hooks_changed
+        # The last known hooks with their filters; they remain known after a loss. None: it has never answered.
+        self._hooks: dict[str, list[str]] | None = None
+        # The topics of messages about which it is asked; None: every topic.
+        self._questions: FilterIndex[bool] | None = None
+        self._introduced = asyncio.Event()
         self.connected = False
 
     def start(self) -> None:
@@ -108,6 +128,11 @@ class Provider:
         self.connected = True
         self._lost.clear()
         self._server.alarms.deactivate(self._alarm)
+        self._breaker.retry_now()
+        self._hooks = hooks
+        self._questions = _index(hooks.get(MESSAGE_PUBLISH, []))
+        self._introduced.set()
+        self._hooks_changed()
         self._unhook()
         callbacks = Callbacks(self._node, self._put, self._wants, self._server.broker.identify).by_hook()
         points = self._server.hooks.points
@@ -115,17 +140,18 @@ class Provider:
             if hook in ASKED_ELSEWHERE:
                 line = "exhook_hook_not_sent provider=%s hook=%s setting=%s"
                 logger.info(line, self.name, hook, ASKED_ELSEWHERE[hook])
-            elif hook not in callbacks:
-                detail = "not_supported" if hook == NOT_ASKED else "unknown"
-                logger.error("exhook_hook_not_sent provider=%s hook=%s detail=%s", self.name, hook, detail)
-            else:
+            elif hook not in callbacks and hook != MESSAGE_PUBLISH:
+                logger.error("exhook_hook_not_sent provider=%s hook=%s detail=unknown", self.name, hook)
+            elif hook != MESSAGE_PUBLISH:
                 self._topics[hook] = _index(topics)
                 points[hook].add(callbacks[hook])
                 self._hooked.append((points[hook], callbacks[hook]))
-        logger.info("exhook_connected provider=%s hooks=%s", self.name, ",".join(self._topics))
+        served = [hook for hook in hooks if hook in self._topics or hook == MESSAGE_PUBLISH]
+        logger.info("exhook_connected provider=%s hooks=%s", self.name, ",".join(served))
 
     def _down(self, why: ProviderFailed) -> None:
         self.connected = False
+        self._introduced.clear()
         self._alarm_for(why)
 
     def _alarm_for(self, why: ProviderFailed) -> None:
@@ -170,11 +196,15 @@ class Provider:
         if not self.connected:
             self._dropped("down", "exhook.servers", 1)
             return
-        method, request = waiting
+        with suppress(ProviderFailed):
+            await self._call(*waiting)
+
+    async def _call(self, method: str, request: Any) -> Any:
+        """Return the answer. Raises ProviderFailed, which was counted."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         try:
-            await self._client.call(method, request, self._settings.request_timeout)
+            reply = await self._client.call(method, request, self._settings.request_timeout)
         except ProviderFailed as why:
             logger.debug("exhook_answer provider=%s method=%s detail=%s", self.name, method, why.detail)
             self._note("exhook_failed", why.reason, "exhook.request_timeout" if why.away else "exhook.servers")
@@ -185,8 +215,74 @@ class Provider:
                 self._lost.set()
             elif self._answered < began and self.connected:
                 self._alarm_for(why)  # it hangs: nothing at all was answered in that time
-        else:
-            self._heard()
+            raise
+        self._heard()
+        return reply
+
+    # --------------------------------------------------------------- questions
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether it decides about messages, or that is unknown and messages are refused until it is known."""
+        if self._hooks is None:
+            return self._settings.request_failed_action == "deny"
+        return MESSAGE_PUBLISH in self._hooks
+
+    def asks(self, topic: str) -> bool:
+        """Return whether it is asked about a message to this topic."""
+        return self.may_ask and (self._questions is None or bool(self._questions.match(topic)))
+
+    async def decision(self, request: Any) -> Any:
+        """Return the answer about a message; None: there is none, which was counted. An answer without a value: it does
+        not ask for messages any more."""
+        if self._is_down():
+            return None
+        async with self._turns:
+            if self._is_down():  # since it waits
+                return None
+            await self._breaker.admit()
+            try:
+                reply = await self._decided(request)
+            except ProviderFailed as why:
+                if why.away:
+                    self._breaker.failed()
+                else:
+                    self._breaker.succeeded()
+                return None
+            except BaseException:
+                self._breaker.withdraw()
+                raise
+            self._breaker.succeeded()
+            return reply
+
+    def _is_down(self) -> bool:
+        """Return whether the circuit breaker is open; then count a question without an answer."""
+        if self._breaker.blocked:
+            self._note("exhook_failed", "down", "exhook.servers")
+        return self._breaker.blocked
+
+    async def _decided(self, request: Any) -> Any:
+        if not self.connected:
+            try:
+                async with asyncio.timeout(self._settings.request_timeout):
+                    await self._introduced.wait()
+            except TimeoutError:
+                self._note("exhook_failed", "down", "exhook.servers")
+                raise ProviderFailed("down", "not connected", True) from None
+        if not self.may_ask:
+            return CLASSES["ValuedResponse"]()
+        return await self._call("OnMessagePublish", request)
+
+    def bad_answer(self, detail: str) -> None:
+        """Count an answer that cannot be used."""
+        logger.debug("exhook_answer provider=%s method=OnMessagePublish detail=%s", self.name, detail)
+        self._note("exhook_failed", "bad_answer", "exhook.servers")
+
+    def stopped(self, message: Message) -> None:
+        """Count a message that the provider does not let pass."""
+        client_id = "" if message.publisher is None else message.publisher.client_id
+        logger.debug("exhook_message_stopped provider=%s client_id=%s topic=%s", self.name, client_id, message.topic)
+        self._note("exhook_message", "stopped", "exhook.servers")
 
     def _heard(self) -> None:
         """Note that the provider has answered, even if with an error."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Protocol
 
+from taipan.broker.core.inspection import Inspection
 from taipan.broker.core.outcome import Outcome, PublisherKind
 from taipan.broker.loop.clock import Clock
 from taipan.broker.mqtt.message import Message
@@ -50,7 +51,8 @@ class NodeContext:
     """The parts of the node that resources and actions may use.
 
     ``node`` is its name, ``settings`` are ``[ruleengine]``. ``accept`` is ``Broker.accept``: it publishes a message or
-    refuses it with a reason."""
+    refuses it with a reason. ``inspection`` returns ``Broker.inspection``: if there is one, its methods are to be
+    called instead."""
 
     node: str
     settings: RuleEngineSettings
@@ -61,6 +63,7 @@ class NodeContext:
     account: MemoryAccount
     buffers: BufferStore
     accept: Callable[[Message, PublisherKind], Outcome]
+    inspection: Callable[[], Inspection | None]
 
 
 @dataclass(frozen=True, slots=True)

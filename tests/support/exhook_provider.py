@@ -73,3 +73,14 @@ class Provider:
             return await found if asyncio.iscoroutine(found) else found
 
         return handle
+
+
+def changed(request: Any, kind: int = STOP_AND_RETURN, allow: bool | None = None, **fields: Any) -> Any:
+    """An answer of OnMessagePublish: the message with other fields."""
+    reply = CLASSES["ValuedResponse"](type=kind)
+    reply.message.CopyFrom(request.message)
+    for name, value in fields.items():
+        setattr(reply.message, name, value)
+    if allow is not None:
+        reply.message.headers["allow_publish"] = str(allow).lower()
+    return reply

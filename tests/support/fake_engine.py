@@ -62,6 +62,7 @@ class FakeEngine:
             server.broker.account,
             self.buffers,
             server.broker.accept,
+            lambda: server.broker.inspection,
         )
 
     def resource(self, id: str) -> Resource:

@@ -14,10 +14,12 @@ import msgspec
 import pytest
 import pytest_asyncio
 
+from taipan.broker.core.inspection import Answer, Inspection, InspectionLimits
 from taipan.broker.core.outcome import NO_SUBSCRIBERS, PUBLISHED, QUEUE_FULL, RESERVED, SOURCE, Outcome, PublisherKind
 from taipan.broker.mqtt.message import Message
 from taipan.broker.session.memory_account import NORMAL, SLOWING
 from taipan.ruleengine.actions.action import ActionFailed
+from taipan.ruleengine.exhook.inspector import NO_ANSWER
 from taipan.ruleengine.params import ParamError
 from taipan.ruleengine.resources.resource import ResourceError
 from taipan.ruleengine.sinks.kafka import action, consumer, resource
@@ -237,6 +239,51 @@ async def test_a_message_that_is_refused_for_now_makes_only_its_partition_wait(
     for partition in (0, 1):
         mine = [each for each in engine.payloads if each.startswith(f"{partition}-")]
         assert mine == [f"{partition}-{n}" for n in range(10 + partition)]
+
+
+@pytest.mark.asyncio
+async def test_a_program_outside_is_asked_about_each_message(kafka: Noida) -> None:
+    """In the order of the partition; a record without an answer is read again."""
+    engine = FakeEngine()
+    broker = engine.server.broker
+    inspector = Marking()
+    broker.inspection = Inspection(broker, inspector, InspectionLimits("exhook", 1000, 1 << 20))
+    accepted: list[Message] = []
+
+    def keep(message: Message) -> Message:
+        accepted.append(message)
+        return message
+
+    broker.hooks.message_publish.add(keep)
+    topic = topic_of(kafka)
+    try:
+        kafka.write(topic, [{"value": b"%d" % number} for number in range(50)])
+        engine.run(CONSUMER, **config(kafka, topic))
+        await until(lambda: inspector.refused >= 2 and len(accepted) == 7)
+        assert kafka.committed(f"group-{topic}", topic).get(0, 0) <= 7
+        inspector.refuses = b""
+        await until(lambda: kafka.committed(f"group-{topic}", topic) == {0: 50})
+        assert [each.payload for each in accepted] == [b"%d!" % number for number in range(50)]
+    finally:
+        await engine.close()
+
+
+class Marking:
+    """Changes each payload, and has no answer about ``refuses``."""
+
+    def __init__(self) -> None:
+        self.refuses = b"7"
+        self.refused = 0
+
+    def inspects(self, topic: str) -> bool:
+        return True
+
+    async def inspect(self, message: Message) -> Answer:
+        await asyncio.sleep(0)
+        if message.payload == self.refuses:
+            self.refused += 1
+            return NO_ANSWER
+        return Message(message.topic, message.payload + b"!", message.qos)
 
 
 @pytest.mark.asyncio

@@ -136,7 +136,7 @@ class KafkaConsumer:
             wait = _HELD * 1000 if paused else _POLL
             for partition, records in (await consumer.getmany(timeout_ms=wait, max_records=_RECORDS)).items():
                 for record in records:
-                    if not self._take(record):
+                    if not await self._take(record):
                         paused[partition] = loop.time() + _HELD
                         if partition in consumer.assignment():
                             consumer.seek(partition, record.offset)
@@ -159,7 +159,7 @@ class KafkaConsumer:
             # Another member has the partition now, and reads these records again.
             logger.info("kafka_not_committed resource=%s reason=%s", self._id, error)
 
-    def _take(self, record: ConsumerRecord) -> bool:
+    async def _take(self, record: ConsumerRecord) -> bool:
         """Publish a record, or skip it; return whether it is done. False: the node refuses it for now."""
         try:
             made = self._mappings[record.topic].message(record)
@@ -171,7 +171,11 @@ class KafkaConsumer:
             return True
         message = Message(made.topic, made.payload, made.qos, made.retain, timestamp=self._node.clock.now())
         message.hops = made.hops + 1
-        outcome = self._node.accept(message, SOURCE)
+        inspection = self._node.inspection()
+        if inspection is None:
+            outcome = self._node.accept(message, SOURCE)
+        else:
+            outcome = await inspection.accept(message, SOURCE)
         if not outcome.refused:
             self.received += 1
             return True

@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from taipan.broker.core.delayed_topic import reserved
-from taipan.broker.core.outcome import BRIDGE
+from taipan.broker.core.inspection import STOPPING
+from taipan.broker.core.outcome import BRIDGE, Outcome
 from taipan.broker.mqtt import reason_codes
 from taipan.broker.mqtt.constants import V3, V4, V5
 from taipan.broker.mqtt.message import Message
@@ -36,6 +37,8 @@ from .ingress import Ingress, read_ingress
 logger = logging.getLogger(__name__)
 
 _WINDOW: Final = 32
+_MOST_UNINSPECTED: Final = 100
+"""Received messages of which the answer of a program outside is waited for; then nothing more is read."""
 _VERSIONS: Final = {"mqttv3": V3, "mqttv4": V4, "mqttv5": V5}
 _SHOWN: Final = 256
 """Seconds between two log lines about messages that a bridge does not accept."""
@@ -99,6 +102,8 @@ class MqttBridge(Sink):
         self._client_id = base
         self._senders = [self._client(f"{base}:{number}") for number in range(1, config["pool_size"] + 1)]
         self._fetching: MqttClient | None = None
+        # Received messages about which a program outside is asked (``core.inspection``).
+        self._uninspected: set[asyncio.Future[None]] = set()
         if self.ingress:
             filters = [TopicFilter(each.remote_topic, each.qos, retain_as_published=True) for each in self.ingress]
             self._fetching = MqttClient(
@@ -165,8 +170,12 @@ class MqttBridge(Sink):
         """Receive no messages while memory is so short that publishers are slowed down."""
         while self._node.account.level >= SLOWING:
             await asyncio.sleep(_SHORT_OF_MEMORY)
+        while len(self._uninspected) >= _MOST_UNINSPECTED:
+            await asyncio.wait(self._uninspected, return_when=asyncio.FIRST_COMPLETED)
 
     async def stored(self) -> bool:
+        if self._uninspected:
+            await asyncio.wait(set(self._uninspected))
         return await self._node.tables.stored()
 
     def take(self, message: Message) -> None:
@@ -187,9 +196,29 @@ class MqttBridge(Sink):
                 return
             made.hops = hops + 1
             made.properties = with_hops(made.properties, made.hops)
-        outcome = self._node.accept(made, BRIDGE)
+        inspection = self._node.inspection()
+        if inspection is None:
+            self._accepted(topic, local, self._node.accept(made, BRIDGE))
+            return
+        answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._uninspected.add(answer)
+
+        def accepted(outcome: Outcome) -> None:
+            if outcome is STOPPING:
+                return  # it is not acknowledged
+            self._uninspected.discard(answer)
+            if not answer.done():
+                answer.set_result(None)
+            self._accepted(topic, local, outcome)
+
+        # ``ready`` limits what waits.
+        inspection.accept_later(made, BRIDGE, accepted, self._id, patient=made.qos > 0, limited=False)
+
+    def _accepted(self, topic: str, local: str, outcome: Outcome) -> None:
         if outcome.refused:
-            self._refuse(topic, local, outcome.code)
+            self._refuse(
+                topic, local, outcome.code, "ingress.local_topic" if outcome.setting == "-" else outcome.setting
+            )
         else:
             self.received += 1
 

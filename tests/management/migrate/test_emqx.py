@@ -530,6 +530,7 @@ exhook.request_failed_action = ignore
 exhook.request_timeout = 3s
 exhook.auto_reconnect = 30s
 exhook.pool_size = 8
+exhook.hook_priority = 7
 exhook.server.default.url = http://127.0.0.1:9000
 exhook.server.second.url = http://127.0.0.1:9001
 exhook.server.default.socket_options.nodelay = true
@@ -553,7 +554,8 @@ def test_exhook(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ]  # fmt: skip
     assert (access.url, access.timeout, access.on_failure) == ("http://127.0.0.1:9000", 3.0, "ignore")
     assert "left out: server second: only one provider is asked about access" in told
-    assert "message.publish: a provider cannot change or refuse messages" in told
+    assert events.request_failed_action == "ignore" and "message.publish" not in told
+    assert "hook_priority 7: providers are asked after topic rewrite" in told
 
 
 def test_exhook_that_may_not_be_loaded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,123 @@
+"""A PUBLISH about which a program outside the node is asked before the node accepts it (``core.inspection``).
+
+The client's next packets wait until there is an answer. A 3.x client cannot be informed that there is none, so the
+question about a message of QoS 1 or 2 is repeated; in the end, the client is disconnected, and sends the message again.
+
+If the connection ends before the answer, a message of QoS 0 or 1 is published nevertheless. One of QoS 2 is not: the
+client sends it again, and then it is not a duplicate."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from ..core.inspection import Answer, Inspection
+from ..core.outcome import CLIENT, Outcome
+from ..mqtt import reason_codes
+from ..mqtt.constants import V5
+from ..mqtt.message import Message
+from ..session import inbound_qos2
+from ..session.session import Session
+from .channel import CLOSED, Channel, Waiting
+from .closing import disconnect
+from .external_check import answer_of, until_answered
+
+_LONGEST_3: Final = 60.0
+"""Seconds that a 3.x client waits."""
+_PAUSE: Final = 1.0
+"""Seconds between two questions about its message."""
+
+Acknowledge = Callable[[Channel, Message, Outcome, float, Message | None], Waiting]
+"""Acknowledges or refuses a PUBLISH: the message that arrived, the outcome of ``Broker.accept``, the time, and the
+message that is published."""
+_Result = tuple[Outcome | None, Waiting]
+"""The refusal that was not answered, None: the message was acknowledged or refused; and what still has to be waited
+for."""
+
+
+def inspect_and_publish(
+    channel: Channel, inspection: Inspection, message: Message, acknowledge: Acknowledge
+) -> Waiting:
+    """Ask about an admitted message, then publish and acknowledge it."""
+    session = channel.session
+    assert session is not None
+    if message.qos == 2:
+        inbound_qos2.release(session, message.packet_id)
+    return _until_published(channel, session, inspection, message, acknowledge)
+
+
+async def _until_published(
+    channel: Channel, session: Session, inspection: Inspection, message: Message, acknowledge: Acknowledge
+) -> None:
+    clock = channel.context.clock
+    give_up = clock.now() + _LONGEST_3
+    while channel.state != CLOSED:
+        question: asyncio.Future[_Result] = asyncio.get_running_loop().create_future()
+        channel.pending_check = question
+        answered = _answered(channel, session, message, question, acknowledge)
+        inspection.ask(channel.client.client_id, message, answered)
+        result = await answer_of(channel, question)
+        if result is None:
+            return
+        refusal, waiting = result
+        if waiting is not None:
+            await waiting
+        if refusal is None:
+            return
+        if clock.now() > give_up:
+            broker = channel.context.broker
+            broker.metrics.packets_publish_dropped += 1
+            broker.note_refusal("publish_refused", channel.client.client_id, message.topic, refusal, clock.now())
+            disconnect(channel, reason_codes.QUOTA_EXCEEDED, refusal.detail, "quota_exceeded", refusal.setting)
+            return
+        await until_answered(channel, asyncio.sleep(_PAUSE))
+
+
+def _answered(
+    channel: Channel,
+    session: Session,
+    message: Message,
+    question: "asyncio.Future[_Result]",
+    acknowledge: Acknowledge,
+) -> Callable[[Answer], None]:
+    """Return what is done with the answer: at once, so that the publisher's next message comes after this one."""
+
+    def answered(answer: Answer) -> None:
+        if channel.state == CLOSED or question.done():
+            _after_the_end(channel, message, answer)
+        elif isinstance(answer, Outcome) and answer.refused and channel.version != V5 and message.qos:
+            question.set_result((answer, None))
+        else:
+            try:
+                waiting = publish(answer)
+            except Exception as error:
+                question.set_exception(error)
+            else:
+                if not question.done():  # the client may have been disconnected
+                    question.set_result((None, waiting))
+
+    def publish(answer: Answer) -> Waiting:
+        broker = channel.context.broker
+        now = channel.context.clock.now()
+        if message.qos:
+            channel.save_log_position()
+            if message.qos == 2:
+                inbound_qos2.receive(session, message.packet_id, now)
+        if isinstance(answer, Outcome):
+            broker.undecided = None
+            return acknowledge(channel, message, answer, now, None)
+        return acknowledge(channel, message, broker.accept(answer, CLIENT), now, answer)
+
+    return answered
+
+
+def _after_the_end(channel: Channel, message: Message, answer: Answer) -> None:
+    """Publish a message whose connection has ended, unless the client sends it again."""
+    broker = channel.context.broker
+    if message.qos == 2:
+        broker.metrics.packets_publish_dropped += 1
+        return
+    outcome = answer if isinstance(answer, Outcome) else broker.accept(answer, CLIENT)
+    if outcome.refused:
+        broker.metrics.packets_publish_dropped += 1
+        now = channel.context.clock.now()
+        broker.note_refusal("publish_refused", channel.client.client_id, message.topic, outcome, now)
