@@ -37,10 +37,11 @@ EXCEPTIONS: Final = (
         ruleengine/params.py taipan/keywords.py""",
     ),
     (
-        "its provider also receives events, and has a table of its own for them",
+        "its provider is also asked about messages and receives events, and has a table of its own for that",
         "exhook",
         """management/configuration/config.py management/configuration/settings_validation.py
-        ruleengine/exhook/provider.py ruleengine/exhook/requests.py""",
+        ruleengine/exhook/inspector.py ruleengine/exhook/plugin.py ruleengine/exhook/provider.py
+        ruleengine/exhook/requests.py""",
     ),
     (WORD, "jwt", "broker/cluster/nats/connection.py broker/observability/masking.py"),
     (

@@ -71,7 +71,7 @@ class EmqxExhook:
         self._report.carried(line.place, f"{line.key} {line.value}", f"{name}.{setting}")
 
     def finish(self, path: str) -> None:
-        """Write the tables. The first server decides about access."""
+        """Write the tables."""
         servers = [table for table in self._servers.values() if table.get("url")]
         if not servers:
             self._report.left_out(path, "emqx_exhook", "no server")
@@ -85,9 +85,7 @@ class EmqxExhook:
         self._events["servers"] = servers
         self._migration.tables["exhook"] = self._events
         first = {key: value for key, value in servers[0].items() if key != "name"}
-        access_table(self._migration)["exhook"] = {**first, **self._access}
-        for other in servers[1:]:
-            why = "only one provider is asked about access, the first; this one receives events"
-            self._report.left_out(path, f"server {other['name']}", why)
+        more = [{key: value for key, value in table.items() if key != "name"} for table in servers[1:]]
+        access_table(self._migration)["exhook"] = {**first, **self._access, **({"more": more} if more else {})}
         if self._events.get("request_failed_action", "deny") == "deny":
             self._report.changed(path, "message.publish", _DENIED)

@@ -15,6 +15,7 @@ from taipan.broker.access.exhook.messages import CLASSES, CONTINUE, IGNORE, STOP
 from taipan.broker.access.registry import ACCESS_SOURCES
 from taipan.broker.mqtt.packets import Suback, Subscribe, TopicFilter
 from taipan.broker.mqtt.reason_codes import SERVER_UNAVAILABLE
+from taipan.management.configuration.config import load
 from tests.broker.access.test_sources import client, control, log_in
 from tests.support.certificates import Certificates
 from tests.support.exhook_provider import Provider, decided
@@ -159,6 +160,64 @@ async def test_a_provider_that_starts_again_with_another_hook_while_nothing_is_a
             while (await source.authorize(client(), "publish", "t")).decision == "ignore":
                 await asyncio.sleep(0.05)
         assert (await source.authorize(client(), "publish", "t")) == ("deny", "", "access.exhook.url")
+
+
+@asynccontextmanager
+async def two(**settings: Any) -> AsyncIterator[tuple[Provider, Provider, AccessControl]]:
+    async with (
+        provided() as first,
+        provided() as second,
+        asked(first, more=[{"url": second.url}], timeout=0.5, **settings) as access,
+    ):
+        yield first, second, access
+
+
+@pytest.mark.parametrize(
+    ("answers", "result", "asked_second"),
+    [
+        ((decided(True), decided(False)), "allow", False),
+        ((decided(False), decided(True)), "deny", False),
+        ((decided(False, CONTINUE), decided(True)), "allow", True),
+        ((decided(True, CONTINUE), decided(False)), "deny", True),
+        ((decided(True, IGNORE), decided(True)), "allow", True),
+        ((decided(False, CONTINUE), decided(True, IGNORE)), "deny", True),
+        ((decided(False, CONTINUE), decided(True, CONTINUE)), "next", True),
+        ((decided(True, IGNORE), decided(True, IGNORE)), "next", True),
+    ],
+)
+async def test_two_providers_are_asked_in_their_order(
+    answers: tuple[Any, Any], result: str, asked_second: bool
+) -> None:
+    async with two() as (first, second, access):
+        for provider, answer in zip((first, second), answers, strict=True):
+            provider.answers["OnClientAuthenticate"] = lambda _, answer=answer: answer
+        assert (await allowed(access))[0] == result
+        assert bool(second.of("OnClientAuthenticate")) == asked_second
+        if asked_second:
+            passed_on = answers[0].type == CONTINUE and answers[0].bool_result
+            assert second.of("OnClientAuthenticate")[0].result == passed_on
+
+
+@pytest.mark.parametrize(("on_failure", "result"), [("deny", "failed"), ("ignore", "allow")])
+async def test_one_of_two_providers_is_away(on_failure: str, result: str) -> None:
+    async with two(on_failure=on_failure) as (first, second, access):
+        await first.stop()
+        async with asyncio.timeout(patience(20)):
+            while (await allowed(access))[0] != result:
+                await asyncio.sleep(0.05)
+        if on_failure == "ignore":
+            await second.stop()
+            async with asyncio.timeout(patience(20)):
+                while (await allowed(access))[0] != "next":
+                    await asyncio.sleep(0.05)
+
+
+async def test_a_further_provider_with_a_wrong_address_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "taipan.toml"
+    for url in ("", "nowhere", "http://a:1/path"):
+        file.write_text(f'[access.exhook]\nurl = "http://a:1"\nmore = [{{ url = "{url}" }}]\n')
+        with pytest.raises(Exception, match=r"access\.exhook\.more\.0\.url"):
+            load(str(file), environ={})
 
 
 async def test_one_introduction_for_many_clients() -> None:

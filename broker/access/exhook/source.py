@@ -1,16 +1,18 @@
-"""ExhookSource: a provider of EMQX's exhook protocol decides who a client is, and what it may do.
+"""ExhookSource: providers of EMQX's exhook protocol decide who a client is, and what it may do.
 
-The provider names its hooks when the node introduces itself. Of ``client.authenticate`` and
-``client.check_acl``, those that it does not name are left to the next source.
+A provider names its hooks when the node introduces itself. Of ``client.authenticate`` and
+``client.check_acl``, those that it does not name are left to the next provider, and then to the next source.
 """
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Final
 
+import msgspec
+
 from ...session.client_info import ClientInfo
-from ...setting_rules import Fault
+from ...setting_rules import Fault, check_url
 from ..auth_result import AuthOutcome
 from ..outside import ALLOW, DENY, IGNORE, Verdict
 from ..remote import RemoteSource, SourceFailed
@@ -28,8 +30,62 @@ _STREAMS: Final = 16
 """Questions at a time over one connection."""
 
 
+class _Provider:
+    """A provider, and the hooks that it has named."""
+
+    def __init__(self, address: ProviderAddress, pool_size: int, node: str) -> None:
+        """Raises ValueError for a file that cannot be used."""
+        self._url = address.url
+        self.client = ExhookClient(address, (pool_size + _STREAMS - 1) // _STREAMS, node)
+        # None: none so far.
+        self._wanted: frozenset[str] | None = None
+        self._introducing = asyncio.Lock()
+        # The hooks that were logged because none of them is a question.
+        self._useless: frozenset[str] | None = None
+
+    async def ask(self, hook: str, method: str, request: Any, settings: ExhookAccessSettings) -> Any:
+        """Return the answer; None: it does not ask for this hook. Raises SourceFailed."""
+        async with self._introducing:
+            wanted = self._wanted if self.client.connected else None
+            if wanted is None:
+                wanted = await self._introduce(settings.connect_timeout)
+        if hook not in wanted:
+            return None
+        try:
+            return await self.client.call(method, request, settings.timeout)
+        except ProviderFailed as why:
+            if why.away:
+                self._wanted = None  # a provider that starts again is told again of the node
+            raise _failed(why) from None
+
+    async def connect(self, timeout: float) -> None:
+        """Introduce the node to the provider, which names its hooks. Raises SourceFailed."""
+        async with self._introducing:
+            await self._introduce(timeout)
+
+    async def _introduce(self, timeout: float) -> frozenset[str]:
+        self._wanted = None
+        try:
+            self._wanted = wanted = frozenset(await self.client.loaded(timeout))
+        except ProviderFailed as why:
+            if why.away:
+                raise SourceFailed(NO_CONNECTION, detail=why.detail[:200], away=True) from None
+            raise _failed(why) from None
+        useless = wanted if wanted.isdisjoint((AUTHENTICATE, CHECK_ACL)) else None
+        if useless is not None and useless != self._useless:
+            detail = f"{self._url} names neither {AUTHENTICATE} nor {CHECK_ACL}: the next sources decide"
+            logger.warning(
+                "exhook_not_asked setting=%s hooks=%s detail=%r",
+                ExhookSource.setting,
+                ",".join(sorted(wanted)),
+                detail,
+            )
+        self._useless = useless
+        return wanted
+
+
 class ExhookSource(RemoteSource):
-    """Belongs to one event loop."""
+    """Belongs to one event loop. The providers are asked in their order, until one of them decides."""
 
     setting = "access.exhook.url"
     title = "the exhook provider"
@@ -37,14 +93,11 @@ class ExhookSource(RemoteSource):
 
     def __init__(self, settings: ExhookAccessSettings, context: SourceContext) -> None:
         """Raises ValueError for a file that cannot be used."""
-        super().__init__("exhook", settings, context)
+        addresses = _addresses(settings)
+        whole = msgspec.structs.replace(settings, timeout=settings.timeout * len(addresses))  # each has the time-out
+        super().__init__("exhook", whole, context)
         self._settings = settings
-        self._client = ExhookClient(_address(settings), (settings.pool_size + _STREAMS - 1) // _STREAMS, context.node)
-        # The hooks that the provider has named; None: none so far.
-        self._wanted: frozenset[str] | None = None
-        self._introducing = asyncio.Lock()
-        # The hooks that were logged because none of them is a question.
-        self._useless: frozenset[str] | None = None
+        self._providers = [_Provider(address, settings.pool_size, context.node) for address in addresses]
 
     def authenticator(self) -> "ExhookSource":
         return self
@@ -57,11 +110,13 @@ class ExhookSource(RemoteSource):
     async def authenticate(self, client: ClientInfo, password: bytes | None) -> AuthOutcome | None:
         """Return whether the client is who it says; None: the next source decides."""
 
-        def request() -> Any:
+        def request(result: bool) -> Any:
             info = messages.client_info(client, client.username, password)
-            return messages.CLASSES["ClientAuthenticateRequest"](clientinfo=info, meta=messages.meta(client.node))
+            return messages.CLASSES["ClientAuthenticateRequest"](
+                clientinfo=info, result=result, meta=messages.meta(client.node)
+            )
 
-        verdict = await self.ask(self.setting, lambda: self._decide(AUTHENTICATE, "OnClientAuthenticate", request()))
+        verdict = await self.ask(self.setting, lambda: self._decide(AUTHENTICATE, "OnClientAuthenticate", request))
         if verdict.decision != ALLOW:
             return self.not_let_in(verdict, client, password)
         return AuthOutcome(proved_by=self.name if client.username else "", proves_client_id=True)
@@ -69,79 +124,93 @@ class ExhookSource(RemoteSource):
     async def authorize(self, client: ClientInfo, action: str, topic: str) -> Verdict:
         """Return whether the client may ``"publish"`` to a Topic Name or ``"subscribe"`` to a Topic Filter."""
 
-        def request() -> Any:
+        def request(result: bool) -> Any:
             kind = messages.PUBLISH if action == "publish" else messages.SUBSCRIBE
             info = messages.client_info(client, client.user)
             return messages.CLASSES["ClientCheckAclRequest"](
-                clientinfo=info, type=kind, topic=messages.text(topic), meta=messages.meta(client.node)
+                clientinfo=info, type=kind, topic=messages.text(topic), result=result, meta=messages.meta(client.node)
             )
 
-        return await self.ask(self.setting, lambda: self._decide(CHECK_ACL, "OnClientCheckAcl", request()))
+        return await self.ask(self.setting, lambda: self._decide(CHECK_ACL, "OnClientCheckAcl", request))
 
-    async def _decide(self, hook: str, method: str, request: Any) -> Verdict:
-        async with self._introducing:
-            wanted = self._wanted if self._client.connected else None
-            if wanted is None:
-                wanted = await self._introduce()
-        if hook not in wanted:
-            return Verdict(IGNORE, "", self.setting)
-        try:
-            reply = await self._client.call(method, request, self._settings.timeout)
-        except ProviderFailed as why:
-            if why.away:
-                self._wanted = None  # a provider that starts again is told again of the node
-            raise self._failed(why) from None
-        return Verdict(decision_of(reply), "", self.setting)
-
-    def _failed(self, why: ProviderFailed) -> SourceFailed:
-        if why.reason == "deadline_exceeded":
-            return SourceFailed("timeout", "access.exhook.timeout", why.detail, away=True)
-        reason = NO_CONNECTION if why.away else "answered_" + why.reason
-        return SourceFailed(reason, detail=why.detail[:200], away=why.away)
+    async def _decide(self, hook: str, method: str, request: Callable[[bool], Any]) -> Verdict:
+        """``request``: makes the request with the result of the providers that were asked before."""
+        result: bool | None = None
+        failure: SourceFailed | None = None
+        failures = 0
+        for provider in self._providers:
+            try:
+                reply = await provider.ask(hook, method, request(bool(result)), self._settings)
+                answered = None if reply is None or reply.type == messages.IGNORE else result_of(reply)
+            except SourceFailed as why:
+                if self._settings.on_failure == "deny" or len(self._providers) == 1:
+                    raise
+                failure = why
+                failures += 1
+                self._context.count(f"access_exhook_{why.reason}")
+                continue
+            if answered is None:
+                continue
+            result = answered
+            if reply.type == messages.STOP_AND_RETURN:
+                return Verdict(ALLOW if result else DENY, "", self.setting)
+        if failure is not None and failures == len(self._providers):
+            raise failure
+        # CONTINUE leaves the result to those that follow: a denial is final, and a permission leaves it to the next
+        # source.
+        return Verdict(DENY if result is False else IGNORE, "", self.setting)
 
     async def connect(self) -> None:
-        """Introduce the node to the provider, which names its hooks."""
-        async with self._introducing:
-            await self._introduce()
-
-    async def _introduce(self) -> frozenset[str]:
-        self._wanted = None
-        try:
-            self._wanted = wanted = frozenset(await self._client.loaded(self._settings.connect_timeout))
-        except ProviderFailed as why:
-            if why.away:
-                raise SourceFailed(NO_CONNECTION, detail=why.detail[:200], away=True) from None
-            raise self._failed(why) from None
-        useless = wanted if wanted.isdisjoint((AUTHENTICATE, CHECK_ACL)) else None
-        if useless is not None and useless != self._useless:
-            detail = f"the provider names neither {AUTHENTICATE} nor {CHECK_ACL}: the next sources decide"
-            logger.warning(
-                "exhook_not_asked setting=%s hooks=%s detail=%r", self.setting, ",".join(sorted(wanted)), detail
-            )
-        self._useless = useless
-        return wanted
+        """Introduce the node to the providers, which name their hooks."""
+        failures: list[SourceFailed] = []
+        for provider in self._providers:
+            try:
+                await provider.connect(self._settings.connect_timeout)
+            except SourceFailed as why:
+                failures.append(why)
+        if failures and (self._settings.on_failure == "deny" or len(failures) == len(self._providers)):
+            raise failures[0]
 
     def close_connections(self) -> Coroutine[Any, Any, None] | None:
-        return self._client.close()
+        return self._close()
+
+    async def _close(self) -> None:
+        for provider in self._providers:
+            await provider.client.close()
 
 
-def decision_of(reply: Any) -> str:
-    """Return the decision of an answer. CONTINUE leaves the result to those that follow: so a denial
-    is final, and a permission leaves it to the next source. Raises SourceFailed for an answer without a value."""
-    if reply.type == messages.IGNORE:
-        return IGNORE
+def _failed(why: ProviderFailed) -> SourceFailed:
+    if why.reason == "deadline_exceeded":
+        return SourceFailed("timeout", "access.exhook.timeout", why.detail, away=True)
+    reason = NO_CONNECTION if why.away else "answered_" + why.reason
+    return SourceFailed(reason, detail=why.detail[:200], away=why.away)
+
+
+def result_of(reply: Any) -> bool:
+    """Return the result of an answer. Raises SourceFailed for an answer without a value."""
     if reply.WhichOneof("value") != "bool_result":
         raise SourceFailed("bad_answer", detail="without bool_result")
-    if not reply.bool_result:
-        return DENY
-    return ALLOW if reply.type == messages.STOP_AND_RETURN else IGNORE
+    return bool(reply.bool_result)
 
 
-def _address(settings: ExhookAccessSettings) -> ProviderAddress:
-    return ProviderAddress(settings.url, settings.cacertfile, settings.certfile, settings.keyfile)
+def _addresses(settings: ExhookAccessSettings) -> list[ProviderAddress]:
+    first = ProviderAddress(settings.url, settings.cacertfile, settings.certfile, settings.keyfile)
+    return [first] + [ProviderAddress(each.url, each.cacertfile, each.certfile, each.keyfile) for each in settings.more]
 
 
 def faults(settings: ExhookAccessSettings) -> Iterator[Fault]:
-    """Yield the faults of the address and the files."""
-    for key, what in address_faults(_address(settings)):
+    """Yield the faults of the addresses and the files."""
+    first, *more = _addresses(settings)
+    for key, what in address_faults(first):
         yield Fault((key,), what)
+    for number, address in enumerate(more):
+        if not address.url:
+            yield Fault(("more", number, "url"), "cannot be empty")
+            continue
+        try:
+            check_url(address.url)
+        except ValueError as error:
+            yield Fault(("more", number, "url"), str(error))
+            continue
+        for key, what in address_faults(address):
+            yield Fault(("more", number, key), what)
