@@ -11,7 +11,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from ..mqtt import reason_codes
@@ -43,7 +42,10 @@ _PAUSE: Final = 1.0
 """Seconds between two questions about the same message, if its publisher waits until there is an answer."""
 STOPPING: Final = Outcome(reason_codes.QUOTA_EXCEEDED, "-", "the node stops")
 _REWRITTEN: Final = {
-    **{each: replace(each, rewritten=True) for each in (OPERATOR, SOURCE, BRIDGE)},
+    **{
+        each: PublisherKind(each.counted, each.refusable, each.must_retain, rewritten=True)
+        for each in (OPERATOR, SOURCE, BRIDGE)
+    },
     RULE: RULE_LATER,
     RULE_LATER: RULE_LATER,
     WILL: WILL,
@@ -92,10 +94,10 @@ class Inspection:
     def __init__(self, broker: "Broker", inspector: Inspector, limits: InspectionLimits) -> None:
         self._broker = broker
         self._inspector = inspector
-        self._full = Outcome(
-            reason_codes.QUOTA_EXCEEDED, f"{limits.table}.max_queued", "too many messages wait for an answer"
+        self._full, self._full_bytes = (
+            Outcome(reason_codes.QUOTA_EXCEEDED, f"{limits.table}.{key}", "too many messages wait for an answer")
+            for key in ("max_queued", "max_queued_bytes")
         )
-        self._full_bytes = replace(self._full, setting=f"{limits.table}.max_queued_bytes")
         self._limits = limits
         self._lanes: dict[str, deque[_Question]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
