@@ -32,6 +32,7 @@ from .workers.place import WorkerPlace, faults, forget_nats, own_place, retiring
 
 if TYPE_CHECKING:
     from .assembly import Assembly
+    from .operations.configuration_file import FileOfNode
     from .operations.membership import Membership
 
 logger = logging.getLogger("taipan.management.node")  # also set when run by python -m
@@ -137,8 +138,8 @@ def _run(arguments: argparse.Namespace) -> int:
     overrides = arguments.set + ([] if arguments.workers is None else [f"node.workers={arguments.workers}"])
     place = own_place()
 
-    def read_settings(again: bool = False) -> Loaded:
-        loaded = read(arguments.config, overrides, again=again)
+    def read_settings(again: bool = False, contents: bytes | None = None) -> Loaded:
+        loaded = read(arguments.config, overrides, again=again, contents=contents)
         return loaded if place is None else loaded._replace(settings=settings_at(place, loaded.settings))
 
     loaded = read_settings()
@@ -150,7 +151,7 @@ def _run(arguments: argparse.Namespace) -> int:
     factory = _loop_factory()
     try:
         with asyncio.Runner(loop_factory=factory) as runner:
-            status = runner.run(_serve(loaded, arguments.config, partial(read_settings, again=True), place))
+            status = runner.run(_serve(loaded, arguments.config, partial(read_settings, True), place))
     except KeyboardInterrupt:  # a second Ctrl-C
         return 130
     if status == START_AGAIN and arguments.config != "-":
@@ -180,7 +181,8 @@ def _supervise(settings: Settings, config: str | None) -> int:
     return supervisor.run(settings, [sys.executable, "-m", "taipan", *sys.argv[1:]], config)
 
 
-async def _serve(loaded: Loaded, config: str | None, reread: Callable[[], Loaded], place: WorkerPlace | None) -> int:
+async def _serve(loaded: Loaded, config: str | None, reread: Callable[..., Loaded], place: WorkerPlace | None) -> int:
+    """``reread``: reads the configuration again; with an argument, as if the file had these contents."""
     settings = loaded.settings
     # Imported here, because `taipan check` and `taipan hash-password` do not need it.
     from .assembly import Assembly
@@ -224,6 +226,8 @@ async def _serve(loaded: Loaded, config: str | None, reread: Callable[[], Loaded
         node = Assembly(loaded)
         node.server.cluster.on_replaced.append(on_replaced)
         node.engine.prepare()
+        if config is not None and config != "-" and node.management is not None:
+            node.management.operations.configuration_file.use(_file_of(node, config, reread, place))
         started = await _start(node, stop)
     except Exception as error:
         # Whatever the error is, the operator needs one line; the traceback is for log level debug.
@@ -298,32 +302,65 @@ def _way_out(error: Exception, settings: Settings) -> str:
 def _reload(node: "Assembly", reread: Callable[[], Loaded], place: WorkerPlace | None) -> None:
     """Apply the current contents of the file. Errors in it are logged, and everything stays as it was."""
     notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
-    server, engine, management, expiry = node.server, node.engine, node.management, node.expiry
-    assert management is not None and expiry is not None
+    assert node.management is not None
+    operations = node.management.operations
     try:
-        loaded = reread()
-        settings = loaded.settings
-        management.check(settings.management, settings.history, settings.dashboard)
-        engine.check(settings.ruleengine)
-        server.reload(settings.broker)
-        management.reload(settings.management)
-        expiry.reload(settings)
+        old = {each.key: each.value for each in operations.configuration.settings_here("")}
+        _apply(node, reread(), place)
     except Exception as error:
         # A request that cannot be fulfilled is a ConfigError or ValueError; any other error is a bug.
         known = isinstance(error, (ConfigError, ValueError)) and not logger.isEnabledFor(logging.DEBUG)
         logger.error("reload_failed error=%s", error, exc_info=not known)
     else:
-        setup_logging(settings.log, worker=worker_number(place))
-        configuration = management.operations.configuration
-        old = {each.key: each.value for each in configuration.settings_here("")}
-        configuration.use(loaded)
-        new = {each.key: each.value for each in configuration.settings_here("")}
+        new = {each.key: each.value for each in operations.configuration.settings_here("")}
         changed = [key for key in {**old, **new} if old.get(key) != new.get(key)]
         # Not by key, whose words would mask the value: secrets are masked already.
         before, after = ([{"setting": key, "value": each.get(key)} for key in changed] for each in (old, new))
-        management.operations.audit.add("reload", "", "", "reload", "", before, after)
-        logger.info("reloaded")
+        operations.audit.add("reload", "", "", "reload", "", before, after)
     notify("READY=1")
+
+
+def _check(node: "Assembly", loaded: Loaded) -> None:
+    """Check everything that can be checked before ``_apply``. Raises ConfigError or ValueError."""
+    assert node.management is not None
+    settings = loaded.settings
+    node.management.check(settings.management, settings.history, settings.dashboard)
+    node.engine.check(settings.ruleengine)
+
+
+def _apply(node: "Assembly", loaded: Loaded, place: WorkerPlace | None) -> None:
+    """Make these settings the effective ones, or raise and change nothing."""
+    assert node.management is not None and node.expiry is not None
+    settings = loaded.settings
+    _check(node, loaded)
+    node.server.reload(settings.broker)
+    node.management.reload(settings.management)
+    node.expiry.reload(settings)
+    setup_logging(settings.log, worker=worker_number(place))
+    node.management.operations.configuration.use(loaded)
+    logger.info("reloaded")
+
+
+def _file_of(
+    node: "Assembly", config: str, read_contents: Callable[[bytes], Loaded], place: WorkerPlace | None
+) -> "FileOfNode":
+    """Return the file whose settings can be changed while the node runs. Worker 1 has the
+    management server; the supervisor tells the others to read the file."""
+    from .operations.configuration_file import FileOfNode  # imported here, as everything above the settings
+
+    supervisor = os.getppid()
+
+    def reload_others() -> None:
+        if place is not None and os.getppid() == supervisor:
+            os.kill(supervisor, signal.SIGHUP)
+
+    return FileOfNode(
+        config,
+        read_contents,
+        partial(_check, node),
+        lambda loaded: _apply(node, loaded, place),
+        reload_others,
+    )
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:

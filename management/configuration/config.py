@@ -143,10 +143,14 @@ def read(
     overrides: Sequence[str] = (),
     environ: Mapping[str, str] | None = None,
     again: bool = False,
+    contents: bytes | None = None,
 ) -> Loaded:
-    """As ``load``, with the origin of each key. ``again``: a running node reads the file for a reload."""
+    """As ``load``, with the origin of each key. ``again``: a running node reads the file for a reload. ``contents``:
+    what the file is to contain."""
     document = ConfigDocument(SETTING_TYPES, VALUE_RULES)
-    if path is not None:
+    if path is not None and contents is not None:
+        document.read_bytes(path, contents)
+    elif path is not None:
         if again and path == "-":
             raise ConfigError("--config -: the input cannot be read again")
         document.read_file(path, again)

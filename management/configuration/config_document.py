@@ -97,11 +97,17 @@ class ConfigDocument:
     def read_file(self, path: str, again: bool = False) -> None:
         """Read a TOML file as the data; ``-``: the input. ``again``: for a running node, which does not wait for a
         writer. Raises ConfigError."""
-        self._file = path
         try:
-            text = (read_regular(path, MAX_CONFIGURATION) if again else _read(path)).decode("utf-8")
+            data = read_regular(path, MAX_CONFIGURATION) if again else _read(path)
         except OSError as error:
             raise ConfigError(f"{path}: {error.strerror or error}") from None
+        self.read_bytes(path, data)
+
+    def read_bytes(self, path: str, data: bytes) -> None:
+        """As ``read_file``, with these contents of the file. Raises ConfigError."""
+        self._file = path
+        try:
+            text = data.decode("utf-8")
         except UnicodeDecodeError as error:
             raise ConfigError(f"{path}: not UTF-8 at byte {error.start}") from None
         if text.startswith("\ufeff"):

@@ -1,7 +1,7 @@
-"""The line of each key in a TOML document, which ``tomllib`` does not report."""
+"""The line of each key in a TOML document, and the extent of each table, which ``tomllib`` does not report."""
 
 import tomllib
-from typing import Final
+from typing import Final, NamedTuple
 
 from taipan.broker.setting_rules import KeyPath as KeyPath
 
@@ -19,10 +19,28 @@ def key_lines(text: str) -> dict[KeyPath, int]:
     return scanner.lines
 
 
+class Section(NamedTuple):
+    """The keys below a header, as offsets of the text. ``path``: of the table; empty for what comes before the first
+    header. ``start``: of the first line after the header; ``end``: of the next header, or of the text."""
+
+    path: KeyPath
+    start: int
+    end: int
+
+
+def sections(text: str) -> list[Section]:
+    """The sections of a *valid* document whose lines end with ``\\n``, in order; their headers are between them."""
+    scanner = _Scanner(text)
+    scanner.document()
+    starts = [(0, ()), *((text.find("\n", at) + 1 or len(text), path) for _, at, path in scanner.headers)]
+    ends = [*(before for before, _, _ in scanner.headers), len(text)]
+    return [Section(path, start, end) for (start, path), end in zip(starts, ends, strict=True)]
+
+
 class _Scanner:
     """Scans the text once. The document has already been parsed, so the scanner only has to find where values end."""
 
-    __slots__ = ("_arrays", "_at", "_counted_to", "_line", "_text", "lines")
+    __slots__ = ("_arrays", "_at", "_counted_to", "_line", "_text", "headers", "lines")
 
     def __init__(self, text: str) -> None:
         self._text = text.replace("\r\n", "\n")
@@ -31,6 +49,7 @@ class _Scanner:
         self._counted_to = 0
         self._arrays: dict[KeyPath, int] = {}  # arrays of tables: index of the last member
         self.lines: dict[KeyPath, int] = {}
+        self.headers: list[tuple[int, int, KeyPath]] = []  # offsets before and after a header, and its table
 
     def document(self) -> None:
         table: KeyPath = ()
@@ -38,14 +57,17 @@ class _Scanner:
             self._skip_blank(newlines=True)
             if self._at >= len(self._text):
                 return
+            before = self._at
             if self._text.startswith("[[", self._at):
                 self._at += 2
                 table = self._header(array=True)
                 self._at += 2
+                self.headers.append((before, self._at, table))
             elif self._text[self._at] == "[":
                 self._at += 1
                 table = self._header(array=False)
                 self._at += 1
+                self.headers.append((before, self._at, table))
             else:
                 self._key_value(table)
 

@@ -280,6 +280,8 @@ class Application:
             if isinstance(outcome, web.StreamResponse):
                 return  # the file is refused, and nothing has changed
             after = outcome
+        if call.audited is not None:
+            before, after = call.audited
         await self.operations.audit.record(
             "dashboard" if call.caller.is_user else "api",
             call.caller.name,
@@ -312,8 +314,9 @@ class Application:
 
 def is_recorded(endpoint: Endpoint, call: Call) -> bool:
     """Return whether a request that is not GET is recorded in the audit, which the endpoint decides, not a parameter
-    that it does not know. A test of a rule or resource and a dry run of an import are not."""
-    given = getattr(call.body, "test", False), getattr(getattr(call, "query", None), "dry_run", False)
+    that it does not know. A test of a rule or resource and a dry run are not."""
+    places = (call.body, getattr(call, "query", None))
+    given = getattr(call.body, "test", False), *(getattr(each, "dry_run", False) for each in places)
     return endpoint.path not in _NO_CHANGES and True not in given
 
 

@@ -28,9 +28,10 @@ class Call:
     """One request to a handler.
 
     ``path``: the variables in the path, percent-decoded once. ``query`` and ``body``: instances of the endpoint's
-    types, or the body's bytes. ``caller``: who makes the request."""
+    types, or the body's bytes. ``caller``: who makes the request. ``audited``: what the audit shows as before and
+    after, if a handler knows better than the body and the object."""
 
-    __slots__ = ("body", "caller", "operations", "path", "query", "request")
+    __slots__ = ("audited", "body", "caller", "operations", "path", "query", "request")
 
     def __init__(
         self,
@@ -42,6 +43,7 @@ class Call:
         caller: Caller = NOBODY,
     ) -> None:
         self.caller = caller
+        self.audited: list[object] | None = None
         self.request = request
         self.operations = operations
         self.path = path

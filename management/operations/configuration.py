@@ -7,7 +7,7 @@ import msgspec
 
 from taipan.broker.access.declaration import COMMON_KEYS
 from taipan.broker.access.registry import ACCESS_SOURCES, sources_of
-from taipan.broker.config import BrokerSettings, ZoneSettings
+from taipan.broker.config import AccessSettings, BrokerSettings, ZoneSettings
 from taipan.broker.observability.masking import MASK, is_secret, mask, mask_text
 from taipan.broker.server import FIXED_TABLES, Server
 from taipan.broker.transport.listener import FIXED_KEYS
@@ -84,7 +84,12 @@ class Configuration:
 
     def settings_here(self, prefix: str) -> list[SettingRecord]:
         """Return the settings of this node whose keys start with ``prefix``."""
-        return [each for each in self._walk() if each.key.startswith(prefix)]
+        return [each for _, each in walk(self._loaded) if each.key.startswith(prefix)]
+
+    @property
+    def loaded(self) -> Loaded:
+        """The effective settings, with the origin of each key."""
+        return self._loaded
 
     def certificates(self) -> list[CertificateRecord]:
         """Return the certificates of this node, from the current files."""
@@ -94,70 +99,76 @@ class Configuration:
             for each in served_certificates(self._loaded.settings)
         ]
 
-    def _walk(self) -> Iterator[SettingRecord]:
-        settings = self._loaded.settings
-        broker = settings.broker
-        for name in TABLES:
-            table = getattr(broker if name in BrokerSettings.__struct_fields__ else settings, name)
-            if table is None:
-                yield self._record((name,), "", name, None, None)
-            else:
-                yield from self._of_struct((name,), name, table)
-            if name == "node":
-                yield from self._listeners(broker)
-                for zone, kept in broker.zones.items():
-                    yield from self._of_struct(("zones", zone), "zones", kept)
 
-    def _listeners(self, broker: BrokerSettings) -> Iterator[SettingRecord]:
-        for index, (listener, zone) in enumerate(zip(broker.listeners, broker.listener_zones, strict=True)):
-            path: KeyPath = ("listeners", index)
-            yield from self._of_struct(path, "listeners", listener)
-            its_zone = broker.zones.get(listener.zone, ZoneSettings())
-            for key in ZoneSettings.__struct_fields__:
-                own, shared = getattr(zone, key), getattr(its_zone, key)
-                if own != shared or self._loaded.origins.of((*path, key)).place:
-                    yield self._record((*path, key), "listeners", key, own, shared)
+def walk(loaded: Loaded) -> Iterator[tuple[KeyPath, SettingRecord]]:
+    """Yield the records of all settings, in the order of the file that is shipped."""
+    settings, origins = loaded
+    broker = settings.broker
+    access = broker.access
 
-    def _of_struct(self, path: KeyPath, table: str, struct: msgspec.Struct) -> Iterator[SettingRecord]:
+    def record(path: KeyPath, table: str, key: str, value: object, default: object) -> tuple[KeyPath, SettingRecord]:
+        origin = origins.of(path)
+        return path, SettingRecord(
+            ".".join(map(str, path)),
+            shown_at(access, path, value),
+            origin.source,
+            origin.place,
+            shown_at(access, path, default),
+            reloadable(path),
+            note_of(table, key),
+        )
+
+    def of_struct(path: KeyPath, table: str, struct: msgspec.Struct) -> Iterator[tuple[KeyPath, SettingRecord]]:
         for field in msgspec.structs.fields(struct):
             value = getattr(struct, field.name)
             place = (*path, field.name)
             inner = f"{table}.{field.name}"
             if isinstance(value, msgspec.Struct):
-                yield from self._of_struct(place, inner, value)
+                yield from of_struct(place, inner, value)
             elif isinstance(value, (list, tuple)) and value and isinstance(value[0], msgspec.Struct):
                 for index, member in enumerate(value):
-                    yield from self._of_struct((*place, index), inner, member)
+                    yield from of_struct((*place, index), inner, member)
             else:
                 default = None if field.default is msgspec.NODEFAULT else field.default
                 if field.default_factory is not msgspec.NODEFAULT:
                     default = field.default_factory()
-                yield self._record(place, table, field.name, value, default)
+                yield record(place, table, field.name, value, default)
 
-    def _record(self, path: KeyPath, table: str, key: str, value: object, default: object) -> SettingRecord:
-        origin = self._loaded.origins.of(path)
-        return SettingRecord(
-            ".".join(map(str, path)),
-            self._shown(path, key, value),
-            origin.source,
-            origin.place,
-            self._shown(path, key, default),
-            reloadable(path),
-            note_of(table, key),
-        )
+    def of_listeners() -> Iterator[tuple[KeyPath, SettingRecord]]:
+        for index, (listener, zone) in enumerate(zip(broker.listeners, broker.listener_zones, strict=True)):
+            path: KeyPath = ("listeners", index)
+            yield from of_struct(path, "listeners", listener)
+            its_zone = broker.zones.get(listener.zone, ZoneSettings())
+            for key in ZoneSettings.__struct_fields__:
+                own, shared = getattr(zone, key), getattr(its_zone, key)
+                if own != shared or origins.of((*path, key)).place:
+                    yield record((*path, key), "listeners", key, own, shared)
 
-    def _shown(self, path: KeyPath, key: str, value: object) -> Any:
-        """Return the value of a setting for JSON. In the table of a package's source, only the package knows which
-        values are secret."""
-        if path[0] != "access" or len(path) < 3:
-            return shown(key, value)
-        for source in sources_of(self._loaded.settings.broker.access):
-            if source.name == path[1] and source not in ACCESS_SOURCES:
-                if path[2] not in source.shown and path[2] not in COMMON_KEYS:
-                    plain = msgspec.to_builtins(value)
-                    return plain if plain in (None, "", [], {}) else MASK
-                return shown(key, value, is_open=len(path) == 3)
+    for name in TABLES:
+        table = getattr(broker if name in BrokerSettings.__struct_fields__ else settings, name)
+        if table is None:
+            yield record((name,), "", name, None, None)
+        else:
+            yield from of_struct((name,), name, table)
+        if name == "node":
+            yield from of_listeners()
+            for zone, kept in broker.zones.items():
+                yield from of_struct(("zones", zone), "zones", kept)
+
+
+def shown_at(access: AccessSettings, path: KeyPath, value: object) -> Any:
+    """Return the value of a setting for JSON. In the table of a package's source, only the package knows which values
+    are secret."""
+    key = str(path[-1])
+    if path[0] != "access" or len(path) < 3:
         return shown(key, value)
+    for source in sources_of(access):
+        if source.name == path[1] and source not in ACCESS_SOURCES:
+            if path[2] not in source.shown and path[2] not in COMMON_KEYS:
+                plain = msgspec.to_builtins(value)
+                return plain if plain in (None, "", [], {}) else MASK
+            return shown(key, value, is_open=len(path) == 3)
+    return shown(key, value)
 
 
 def reloadable(path: KeyPath) -> bool:

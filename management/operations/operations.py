@@ -17,6 +17,7 @@ from .backup.backup import Backup
 from .banned import Bans
 from .clients import Clients
 from .configuration import Configuration
+from .configuration_file import ConfigurationFile
 from .dashboard_sessions import DashboardSessions
 from .dashboard_users import DashboardUsers
 from .delayed import DelayedMessageList
@@ -118,6 +119,7 @@ class Operations:
         self.tracing = Traces(server, self.calls)
         self.slow_subscriptions = SlowRanking(server, self.calls)
         self.configuration = Configuration(server, settings, engine, self.calls)
+        self.configuration_file = ConfigurationFile(self.configuration, self.calls)
         self.live = Live(server, settings, self.calls, history, engine, self.clients, self.tracing)
         self.backup = Backup(
             server, engine, self.users, self.apps, self.dashboard_users, self.alarm_targets, self.alarm_thresholds,

@@ -12,6 +12,7 @@ from taipan.broker.mqtt.constants import SESSION_EXPIRY_INTERVAL
 from taipan.broker.observability.log_ring import ring
 from tests.gateways.lwm2m_device import Device
 from tests.support.api import ManagedNode, managed_node
+from tests.support.configuration_file import KeptFile
 
 from .test_monitor import pass_seconds
 
@@ -50,6 +51,10 @@ async def _a_change(node: ManagedNode) -> None:
     app = {"app_id": "exporter", "name": "An exporter", "secret": "a long secret"}
     assert (await node.api.post("/apps", app)).code == 0
     assert (await node.api.put("/apps/exporter", {"name": "Another name", "status": True})).code == 0
+
+
+async def _a_configuration_file(node: ManagedNode) -> None:
+    KeptFile(Path(node.server.settings.node.data_dir) / "taipan.toml").use_in(node.management.operations)
 
 
 async def _a_warning(node: ManagedNode) -> None:
@@ -91,6 +96,7 @@ async def _what_the_history_shows(node: ManagedNode) -> None:
 
 BEFORE = {
     "audit": _a_change,
+    "configuration": _a_configuration_file,
     "delayed": _a_message_that_waits,
     "log_view": _a_warning,
     "lwm2m": _a_device_that_has_answered,

@@ -5,6 +5,7 @@ import base64
 import hashlib
 import json
 import re
+import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable
@@ -15,7 +16,7 @@ from playwright.async_api import Page, expect
 
 from tests.support.browser import DashboardNode, accessible
 from tests.support.certificates import Certificates
-from tests.support.forms import HOSTILE, SHOWN, confirmed, fault, row, submit
+from tests.support.forms import HOSTILE, SHOWN, confirmed, control, fault, row, send, submit
 from tests.support.node import free_port
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
@@ -282,3 +283,64 @@ async def test_connect_a_client(open_page: OpenPage, shared_node: DashboardNode)
     finally:
         process.kill()
         await process.wait()
+
+
+@pytest.mark.parametrize("locale", ["en-US", "zh-CN"])
+async def test_a_setting_is_changed_in_the_file(open_page: OpenPage, shared_node: DashboardNode, locale: str) -> None:
+    before = shared_node.config.read_text("utf-8")
+    english = locale == "en-US"
+    page = await open_page("/node/configuration?search=log.level", locale=locale)
+    await expect(page.locator("main")).to_contain_text(str(shared_node.config))
+    await page.get_by_role("button", name="Change log.level" if english else "修改 log.level").click()
+    dialog = page.get_by_role("dialog")
+    await expect(control(dialog, "value")).to_have_value("warning")
+    await accessible(page, (1440, 1024, 390))
+    # What the node would not read is refused at the field.
+    await send(dialog, value="loud\u202e")
+    await expect(dialog).to_contain_text("log.level: expected")
+    assert shared_node.config.read_text("utf-8") == before
+    await send(dialog, value="error")
+    difference = dialog.locator("pre.diff")
+    await expect(difference).to_contain_text('-level = "warning"\n+level = "error"')
+    await accessible(page, (1440, 1024, 390))
+    await dialog.get_by_role("button", name="Back" if english else "返回").click()
+    await expect(control(dialog, "value")).to_have_value("error")
+    await submit(dialog)
+    # Somebody else has changed the file: this difference is not saved, and a new one is shown.
+    shared_node.config.write_text(before.replace("hash_cost = 10", "hash_cost = 11  # <b>new</b>"), "utf-8")
+    save = dialog.get_by_role("button", name="Save and apply" if english else "保存并应用")
+    await save.click()
+    await expect(dialog.get_by_role("alert")).to_contain_text("changed in the meantime")
+    await accessible(page, (1440, 390))
+    await dialog.get_by_role("alert").get_by_role("button").click()
+    await expect(dialog).to_contain_text("access.hash_cost: 10 → 11")
+    await save.click()
+    await expect(dialog).to_have_count(0)
+    await expect(row(page, "log.level")).to_contain_text('"error"')
+    after = shared_node.config.read_text("utf-8")
+    assert after == before.replace('"warning"', '"error"').replace("hash_cost = 10", "hash_cost = 11  # <b>new</b>")
+    await page.get_by_role("button", name="Change log.level" if english else "修改 log.level").click()
+    await control(dialog, "delete").check()
+    await expect(control(dialog, "value")).to_have_count(0)
+    await submit(dialog)
+    await expect(difference).to_contain_text('-level = "error"')
+    await save.click()
+    await expect(row(page, "log.level")).to_contain_text('"info"')
+    shared_node.config.write_text(before, "utf-8")
+    shared_node.process.process.send_signal(signal.SIGHUP)  # type: ignore[union-attr]
+    await page.reload()
+
+
+async def test_which_settings_cannot_be_changed_says_why(open_page: OpenPage, shared_node: DashboardNode) -> None:
+    page = await open_page("/node/configuration?search=max_messages")
+    change = page.get_by_role("button", name="Change retained.max_messages")
+    await expect(change).to_be_disabled()
+    await expect(change).to_have_attribute("title", "TAIPAN__RETAINED__MAX_MESSAGES takes precedence over the file.")
+    await page.get_by_role("searchbox").fill("node.name")
+    await expect(row(page, "node.name").get_by_role("button", name="Change node.name")).to_have_count(0)
+    await accessible(page, (1440, 1024, 390))
+    viewer = await open_page("/node/configuration?search=log.level", role="viewer")
+    await expect(viewer.get_by_role("button", name="Change log.level")).to_be_disabled()
+    await expect(viewer.get_by_role("button", name="Change log.level")).to_have_attribute(
+        "title", "Only administrators can do this."
+    )

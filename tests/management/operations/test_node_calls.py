@@ -29,6 +29,7 @@ Clients.lift_routing_here(client_id) Clients.limit_rates_here(client_id,message_
 Clients.limit_routing_here(client_id,rate) Clients.lookup(client_id) Clients.piece(query,skip,limit)
 Clients.records_here(client_ids)
 Clients.set_keep_alive_here(client_id,interval) Configuration.certificates() Configuration.settings_here(prefix)
+ConfigurationFile.change_here(changes,version,dry_run) ConfigurationFile.file_here()
 DelayedMessageList.delete_here(name) DelayedMessageList.first_here(query,wanted) DelayedMessageList.get_here(name)
 DeliveryChecks.explain_here(query) Explain.client_here(client_id) Explain.refused_here() Explain.topic_here(topic)
 Listeners.records()

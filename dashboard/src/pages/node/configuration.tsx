@@ -1,11 +1,14 @@
-import { type Json, api } from "../../api";
-import { Badge, Empty, Search } from "../../components/basic";
+import { useState } from "preact/hooks";
+import { type Json, api, part } from "../../api";
+import { Badge, Change, Empty, Search } from "../../components/basic";
 import { ErrorPanel } from "../../components/error";
 import { Name, nameText } from "../../components/name";
 import { Table } from "../../components/table";
 import { number } from "../../format";
 import { useData, useQuery, useTyped } from "../../hooks";
 import { texts } from "../../texts/node";
+import { type ConfigurationFile, reasonAgainst } from "./change";
+import { EditSetting } from "./edit";
 import { type Setting, filtered } from "./settings";
 
 /** A value as it would stand in the file. */
@@ -23,7 +26,16 @@ export function Configuration() {
     (signal) => api.get<Setting[]>("/configuration", { node, _limit: 10_000 }, signal),
     [node],
   );
-  const { columns, origins } = texts.configuration;
+  // Its name is a setting.
+  const own = data?.find((one) => one.key === "node.name")?.value;
+  const name = node || (typeof own === "string" ? own : "");
+  const file = useData(
+    (signal) => (name ? api.get<ConfigurationFile>(`/nodes/${part(name)}/configuration/file`, {}, signal) : Promise.resolve(undefined)),
+    [name],
+  );
+  const [editing, setEditing] = useState<Setting | undefined>(undefined);
+  const several = (nodes.data?.length ?? 0) > 1;
+  const { columns, edit, origins } = texts.configuration;
   const rows = filtered(data ?? [], search.value, origin);
   return (
     <>
@@ -41,7 +53,7 @@ export function Configuration() {
             ))}
           </select>
         </label>
-        {(nodes.data?.length ?? 0) > 1 && (
+        {several && (
           <label>
             {texts.configuration.node}{" "}
             <select value={node} onChange={(event) => setNode(event.currentTarget.value)}>
@@ -56,7 +68,27 @@ export function Configuration() {
         )}
         {data && <span class="faint">{texts.configuration.count(number(rows.length), number(data.length))}</span>}
       </div>
+      {file.data && (
+        <p class="faint">
+          {several ? edit.ofNode(nameText(file.data.node)) : edit.of}{" "}
+          {file.data.file && <code><Name text={file.data.file} /></code>} {file.data.editable ? edit.about : edit.not(file.data.reason)}
+        </p>
+      )}
+      {editing && file.data && (
+        <EditSetting
+          setting={editing}
+          file={file.data}
+          several={several}
+          onClose={() => setEditing(undefined)}
+          onDone={() => {
+            setEditing(undefined);
+            reload();
+            file.reload();
+          }}
+        />
+      )}
       {error && <ErrorPanel error={error} retry={reload} />}
+      {file.error && <ErrorPanel error={file.error} retry={file.reload} />}
       {data && (
         <Table
           id="configuration"
@@ -84,6 +116,20 @@ export function Configuration() {
               title: columns.reload,
               sort: (one) => one.reloadable,
               render: (one) => (one.reloadable ? texts.configuration.reloadable : <span class="faint">{texts.configuration.restart}</span>),
+            },
+            {
+              key: "act",
+              title: "",
+              fixed: true,
+              render: (one) => {
+                if (!one.reloadable) return null;
+                const reason = reasonAgainst(one, file.data);
+                return (
+                  <Change disabled={reason !== ""} title={reason} aria-label={edit.title(one.key)} onClick={() => setEditing(one)}>
+                    {edit.button}
+                  </Change>
+                );
+              },
             },
             { key: "description", title: columns.description, render: (one) => <Name text={one.description} max={300} /> },
           ]}
