@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from taipan.broker.channel import undecided
-from taipan.broker.cluster.shared import retained, settling
+from taipan.broker.cluster.shared import retained, retained_order, settling
 from taipan.broker.cluster.shared.bucket_life import RECORD
 from taipan.broker.cluster.shared.retained import BUCKET
 from taipan.broker.cluster.wire import thing_key
@@ -115,7 +115,7 @@ async def test_a_clear_that_follows_the_message_it_clears_wins_on_all_nodes(vers
 @pytest.fixture
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything that a clear waits for takes longer than it waits."""
-    monkeypatch.setattr(retained, "PROMPT", 0.05)
+    monkeypatch.setattr(retained_order, "PROMPT", 0.05)
     monkeypatch.setattr(retained, "WRITTEN_TIMEOUT", 0.1)
     monkeypatch.setattr(settling, "ANSWER_TIMEOUT", 0.1)
 

@@ -1,7 +1,8 @@
 """What belongs to all nodes: each holds all of it in its own store, and a bucket decides what is last.
 
-``retained`` has the retained messages; the broker calls it as ``Retaining.changes``. ``rows`` has what operators store,
-such as users and rules; the tables call it as ``Tables.shared_rows``. Both are a ``SharedMap``. ``settling`` asks the
-other nodes before a retained message is cleared. ``bucket_life`` identifies the bucket that a node has read, for the
-case that NATS loses it.
+``retained`` has the retained messages; the broker calls it as ``Retaining.changes``. ``retained_values`` writes them
+for the bucket and reads them from it, ``retained_order`` decides which change of a topic is the later one, and
+``settling`` asks the other nodes before a retained message is cleared. ``rows`` has what operators store, such as users
+and rules; the tables call it as ``Tables.shared_rows``. Both are a ``SharedMap``. ``bucket_life`` identifies the bucket
+that a node has read, for the case that NATS loses it.
 """

@@ -13,20 +13,13 @@ import asyncio
 import heapq
 import logging
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
-from ...config import ZoneSettings
 from ...core.cluster import ELECTION
 from ...loop.clock import JUMP
 from ...mqtt.message import Message
-from ...mqtt.properties import memory_size
-from ...persistence.log import records
-from ...persistence.record_mapping import retained_record
-from ...session.client_info import ClientInfo
-from ...session.limits import Limits
-from ...store.restored import restored_client, restored_message
 from ..calls import Calls
 from ..context import ClusterContext
 from ..members.members import Members
@@ -41,50 +34,25 @@ from ..nats.interface import (
     WrongRevision,
     fits,
 )
-from ..wire import MALFORMED, thing_key, valid_body, valid_time
-from .bucket_life import AGAIN, NEVER, RECORD, BucketRecord, Version, each_of
+from ..wire import thing_key
+from .bucket_life import AGAIN, NEVER, BucketRecord, Version, each_of
+from .retained_order import RetainedChange, is_later
+from .retained_values import RetainedValue, RetainedValues, is_same
 from .settling import BEFORE, NOBODY, Moment, Settled, Settling
-from .shared_map import AT_ONCE, KnownValue, SharedChange, SharedMap
+from .shared_map import AT_ONCE, KnownValue, SharedMap
 
 logger = logging.getLogger(__name__)
 
 BUCKET: Final = "retained"
-PROMPT: Final = 1.0
-"""Seconds within which a clear is regarded as later than any change of a node that has not answered."""
 WRITTEN_TIMEOUT: Final = 1.0
 """Seconds that a clear of another node waits until the bucket has the changes of this node that it follows."""
 SWEEP: Final = 1.0
 TOO_LARGE: Final = "retained_too_large"
-_BESIDE: Final = 2048
-"""Bytes for a message besides topic, payload, properties and names; always enough."""
 _PER_SWEEP: Final = 1000
-_PUBLISHERS: Final = 1000
-"""The number of publishers that are remembered, so that their messages share them."""
 _SUPERSEDED: Final = 1000
 """The number of messages with a Message Expiry Interval that are remembered after others have replaced them."""
 _LATER: Final = 60.0
 """Seconds after which a node deletes expired messages from the bucket, if the node that wrote them has not."""
-
-
-class RetainedValue(msgspec.Struct, array_like=True, frozen=True):
-    """A retained message as in the bucket; its time is a date. ``mountpoint``: its publisher's. ``version``: the
-    position up to which the writing node had read an earlier bucket, which was lost. ``at``: the date when the message
-    was retained, which is later than its own if it was delayed or copied; 0: not known. ``moment``: the same at the
-    writing node."""
-
-    body: records.StoredBody
-    mountpoint: str
-    version: Version | None = None
-    at: float = 0.0
-    moment: Moment = BEFORE
-
-
-class Deletion(msgspec.Struct, array_like=True, frozen=True):
-    """The value of a deletion: the date of the clear, or of the message that has expired. ``until``: for nodes that
-    have answered the question of the clear, by their uids, up to which moment their changes are older."""
-
-    at: float
-    until: dict[str, Moment] = {}
 
 
 class Unwritten(msgspec.Struct, array_like=True, frozen=True):
@@ -97,50 +65,6 @@ class Unwritten(msgspec.Struct, array_like=True, frozen=True):
     moment: Moment = BEFORE
 
 
-class _Origin(NamedTuple):
-    """The date of an entry of the bucket, the node that wrote it, and its moment there. For a deletion, ``until`` is as
-    in ``Deletion``."""
-
-    date: float
-    node: str
-    uid: str = ""
-    moment: Moment = BEFORE
-    until: dict[str, Moment] = {}
-
-
-class _Change(SharedChange):
-    """A topic whose retained message was changed here. ``base``: how far this node had read at the time of the change.
-    ``at``: its date; 0: the message has expired, and ``expired`` is the date of the message. ``count`` grows with each
-    change; ``sent``: the one that is written together with others. ``restored``: the change is from before this node's
-    start; the node may have forgotten that it was written, and later changes. ``moment``: of the last change.
-    ``waiting``: futures that are done when the bucket has the change of that ``count``, or a later one."""
-
-    __slots__ = ("at", "base", "count", "expired", "moment", "restored", "sent", "topic", "waiting")
-
-    def __init__(self, name: str, topic: str, base: int, at: float) -> None:
-        super().__init__(name)
-        self.topic = topic
-        self.base = base
-        self.at = at
-        self.expired = 0.0
-        self.count = self.sent = 0
-        self.restored = False
-        self.moment = BEFORE
-        self.waiting: list[tuple[int, asyncio.Future[None]]] = []
-
-    def decision(self) -> asyncio.Future[None]:
-        """Return a future that is done when the bucket has this change, as it is now, or a later one."""
-        if not self.waiting or self.waiting[-1][0] != self.count:
-            self.waiting.append((self.count, asyncio.get_running_loop().create_future()))
-        return self.waiting[-1][1]
-
-    def decided(self, count: int) -> None:
-        while self.waiting and self.waiting[0][0] <= count:
-            future = self.waiting.pop(0)[1]
-            if not future.done():
-                future.set_result(None)
-
-
 class _Known(KnownValue):
     """The value of a topic in the bucket."""
 
@@ -151,7 +75,7 @@ class _Known(KnownValue):
         self.topic = topic
 
 
-class ClusterRetained(SharedMap[_Change, _Known, str, tuple[str, RetainedValue]]):
+class ClusterRetained(SharedMap[RetainedChange, _Known, str, tuple[str, RetainedValue]]):
     """``core.cluster.RetainedChanges`` of a node of a cluster. A value of this node is a topic, one of the bucket the
     node that wrote it, and the message."""
 
@@ -159,16 +83,12 @@ class ClusterRetained(SharedMap[_Change, _Known, str, tuple[str, RetainedValue]]
         super().__init__(context, BUCKET, TOO_LARGE)
         self._broker = context.broker
         self._clock = context.clock
-        self._values = context.wire.reader(RetainedValue)
-        self._deletion = context.wire.reader(Deletion)
+        self._values = RetainedValues(context)
         self._rows = context.tables.open("retained_unwritten", Unwritten)
-        zones = context.node_settings.listener_zones
-        self._zone = zones[0] if zones else ZoneSettings()
         # Deletions by this node that the watch has not reported yet.
         self._deleted: dict[str, int] = {}
         # (when, key, revision, date): messages that will have expired by then
         self._expiring: list[tuple[float, str, int, float]] = []
-        self._publishers: dict[tuple[str, str | None, bool, str], ClientInfo] = {}
         self._alone_since: float | None = None
         self._settling = Settling(context, membership, calls, self._tasks, self._settle)
         context.broker.retaining.changes = self
@@ -234,16 +154,7 @@ class ClusterRetained(SharedMap[_Change, _Known, str, tuple[str, RetainedValue]]
         return now - self._alone_since < ELECTION
 
     def fits(self, message: Message) -> bool:
-        most = self._nats.max_payload
-        size = message.payload_size + 4 * len(message.topic) + _BESIDE
-        if message.has_properties:
-            size += memory_size(message.properties)
-        publisher = message.publisher
-        if publisher is not None:
-            size += 4 * (len(publisher.client_id) + len(publisher.username or "") + len(publisher.mountpoint))
-        if not most or size <= most:
-            return True
-        return fits(self._encoded(message, None, self._clock.wall()), most)
+        return self._values.fits(message, self._nats.max_payload)
 
     def undecided(self, topic: str) -> asyncio.Future[None] | None:
         change = self._changes.get(thing_key(topic))
@@ -269,32 +180,32 @@ class ClusterRetained(SharedMap[_Change, _Known, str, tuple[str, RetainedValue]]
         # While the bucket can be written, a retained message is acknowledged when it is on this node's disk.
         return None if writable and self._broker.retained.get(topic) is not None else change.decision()
 
-    def _change(self, topic: str, base: int, at: float) -> _Change:
+    def _change(self, topic: str, base: int, at: float) -> RetainedChange:
         name = thing_key(topic)
         change = self._changes.get(name)
         if change is None:
-            change = self._changes[name] = _Change(name, topic, base, at)
+            change = self._changes[name] = RetainedChange(name, topic, base, at)
             self._begin(change)
         change.count += 1
         return change
 
-    def _batched(self, change: _Change) -> BucketWrite | None:
+    def _batched(self, change: RetainedChange) -> BucketWrite | None:
         if change.late or not self.joined:
             return None
         message = self._broker.retained.get(change.topic)
         if message is None or self._broker.retained.expired(message, self._clock.now()):
             return None
-        data = self._encoded(message, None, change.at, change.moment)
+        data = self._values.encoded(message, None, change.at, change.moment)
         if not fits(data, self._nats.max_payload):
             return None
         change.sent = change.count
         return BucketWrite(change.name, data, self._base(change)[0])
 
-    def _written(self, change: _Change, value: bytes, revision: int) -> None:
+    def _written(self, change: RetainedChange, value: bytes, revision: int) -> None:
         if not self._wrote(change, change.sent, value, revision):
             self._begin(change)
 
-    def _wrote(self, change: _Change, count: int, data: bytes | None, revision: int) -> bool:
+    def _wrote(self, change: RetainedChange, count: int, data: bytes | None, revision: int) -> bool:
         """The bucket has a change as it was at this count; return whether it is the last one."""
         change.base = max(change.base, revision)
         self._has(change, data, revision)
@@ -304,7 +215,7 @@ class ClusterRetained(SharedMap[_Change, _Known, str, tuple[str, RetainedValue]]
         self._done(change, revision)
         return True
 
-    def _base(self, change: _Change) -> tuple[int, bool]:
+    def _base(self, change: RetainedChange) -> tuple[int, bool]:
         """Return the revision at which a change expects its key, and whether it has a value there."""
         known = self._known.get(change.name)
         told = change.told
@@ -313,7 +224,7 @@ class ClusterRetained(SharedMap[_Change, _Known, str, tuple[str, RetainedValue]]
             return told.revision, told.value is not None
         return revision, known is not None
 
-    async def _write(self, change: _Change) -> None:
+    async def _write(self, change: RetainedChange) -> None:
         """Write a change until the bucket has it, or a newer one."""
         while True:
             await self._ready.wait()
@@ -321,7 +232,7 @@ class ClusterRetained(SharedMap[_Change, _Known, str, tuple[str, RetainedValue]]
             message = self._broker.retained.get(change.topic)
             if message is not None and self._broker.retained.expired(message, self._clock.now()):
                 message = None
-            data = None if message is None else self._encoded(message, None, change.at, change.moment)
+            data = None if message is None else self._values.encoded(message, None, change.at, change.moment)
             try:
                 revision = await self._write_value(change, data)
             except TooLarge:
@@ -335,7 +246,7 @@ class ClusterRetained(SharedMap[_Change, _Known, str, tuple[str, RetainedValue]]
             if self._wrote(change, count, data, revision):
                 return
 
-    async def _write_value(self, change: _Change, data: bytes | None) -> int | None:
+    async def _write_value(self, change: RetainedChange, data: bytes | None) -> int | None:
         """Write a value, and return its revision; ``None``: try again; -1: the bucket has a newer change.
 
         Each write is a compare-and-set, so that an unanswered attempt cannot be applied after later changes.
@@ -363,7 +274,7 @@ class ClusterRetained(SharedMap[_Change, _Known, str, tuple[str, RetainedValue]]
                         own = None if data is None else self._values.value(data)
                         if there is not None and own is not None and own[1].body == there[1].body:
                             return entry.revision  # an earlier attempt was applied
-                        if self._newer(entry, change, clear, settled.until):
+                        if self._is_later(entry, change, clear, settled.until):
                             if change.count != count:
                                 return None  # another change followed: it has seen more than this one
                             self._done(change, 0, entry)
@@ -377,7 +288,7 @@ class ClusterRetained(SharedMap[_Change, _Known, str, tuple[str, RetainedValue]]
                     nonce = self._context.nonce()
                     about = b""
                     if data is None:
-                        about = self._wire.write(Deletion(at, settled.until))
+                        about = self._values.deletion(at, settled.until)
                     revision = await self._nats.write(BUCKET, change.name, data, base, nonce, self.write_timeout, about)
                 except WrongRevision:  # another node's change was written first
                     entry = BucketEntry(change.name, None, base)
@@ -388,39 +299,6 @@ class ClusterRetained(SharedMap[_Change, _Known, str, tuple[str, RetainedValue]]
             change.late = True
             await asyncio.sleep(AGAIN)
             return None
-
-    def _origin(self, entry: BucketEntry) -> _Origin:
-        """Return the origin of an entry. Of a deletion by other means, nothing is known."""
-        if entry.value is None:
-            deleted = self._deletion.value(entry.about) if entry.about else None
-            if deleted is None or not valid_time(deleted[1].at):
-                return _Origin(0.0, "")
-            return _Origin(deleted[1].at, deleted[0].node, until=deleted[1].until)
-        read = self._values.value(entry.value)
-        if read is None or self._read(entry) is None:
-            return _Origin(0.0, "")
-        header, value = read
-        return _Origin(value.at or value.body.timestamp, header.node, header.uid, value.moment)
-
-    def _newer(self, entry: BucketEntry, change: _Change, clear: bool, settled: dict[str, Moment]) -> bool:
-        """Return whether a value stays that another node has written, when neither node knew of the other's change.
-        Values that this node has written since its start are older. ``settled``: for nodes that have answered the
-        question of this clear, by their uids, up to which moment their changes are older. The same is known for this
-        node if the value is a deletion whose question this node has answered. Otherwise, dates decide, except for a
-        clear that was not delayed."""
-        node = self._context.node
-        there = self._origin(entry)
-        if there.node == node and not change.restored:
-            return False
-        until = there.until.get(self._wire.uid)
-        if until is not None:
-            return change.moment <= until
-        until = settled.get(there.uid)
-        if until is not None:
-            return there.moment > until
-        if clear and not change.late and not change.restored and self._clock.now() - change.moment[1] < PROMPT:
-            return False
-        return (there.date, there.node) > (change.at, node)
 
     async def _settle(self, asked: list[tuple[str, float]]) -> list[bool]:
         """See ``Settling``: write this node's changes of topics that another node is about to clear."""
@@ -437,7 +315,7 @@ class ClusterRetained(SharedMap[_Change, _Known, str, tuple[str, RetainedValue]]
             await asyncio.wait(waiting, timeout=WRITTEN_TIMEOUT)
         return [self._watch is not None and (future is None or future.done()) for future in found]
 
-    def _has(self, change: _Change, data: bytes | None, revision: int) -> None:
+    def _has(self, change: RetainedChange, data: bytes | None, revision: int) -> None:
         if data is None:
             self._known.pop(change.name, None)
             if revision > self._last:
@@ -448,7 +326,7 @@ class ClusterRetained(SharedMap[_Change, _Known, str, tuple[str, RetainedValue]]
             if message is not None:
                 self._will_expire(change.name, message, revision, 0.0)
 
-    def _done(self, change: _Change, revision: int, entry: BucketEntry | None = None) -> None:
+    def _done(self, change: RetainedChange, revision: int, entry: BucketEntry | None = None) -> None:
         """End a change, because the bucket has it, or (``entry``) a newer one."""
         self._changes.pop(change.name, None)
         self._rows.remove(change.topic)
@@ -465,11 +343,13 @@ class ClusterRetained(SharedMap[_Change, _Known, str, tuple[str, RetainedValue]]
         # Not by ``_told``: a node that has started knows the revisions of values that it has not applied yet.
         self._apply(entry)
 
-    def _encoded(self, message: Message, version: Version | None, at: float = 0.0, moment: Moment = BEFORE) -> bytes:
-        if not message.id:
-            message.id = self._context.nonce().upper()
-        record = retained_record(message, self._clock.skew)
-        return self._wire.write(RetainedValue(record.body, record.mountpoint, version, at, moment))
+    def _is_later(self, entry: BucketEntry, change: RetainedChange, clear: bool, settled: dict[str, Moment]) -> bool:
+        there = self._values.origin(entry, self._topic_of(entry.key))
+        return is_later(there, change, self._context.node, self._wire.uid, clear, settled, self._clock.now())
+
+    def _topic_of(self, name: str) -> str | None:
+        known = self._known.get(name)
+        return None if known is None else known.topic
 
     # ------------------------------------------------------- changes of others
 
@@ -498,7 +378,7 @@ class ClusterRetained(SharedMap[_Change, _Known, str, tuple[str, RetainedValue]]
         if read is None:
             return
         _, value = read
-        message = self._message(value)
+        message = self._values.message(value)
         self._known[entry.key] = _Known(message.topic, entry.revision)
         self._will_expire(entry.key, message, entry.revision, _LATER)
         if self._broker.retained.expired(message, self._clock.now()) or not self._broker.retaining.take(message):
@@ -506,44 +386,7 @@ class ClusterRetained(SharedMap[_Change, _Known, str, tuple[str, RetainedValue]]
             self._broker.retaining.take(Message(message.topic, b"", retain=True))
 
     def _read(self, entry: BucketEntry) -> tuple[str, RetainedValue] | None:
-        """The node that wrote it, and what."""
-        read = None if entry.value is None or entry.key == RECORD else self._values.value(entry.value)
-        if read is None:
-            return None
-        header, value = read
-        topic = value.body.topic
-        known = self._known.get(entry.key)
-        valid = valid_body(value.body) and valid_time(value.at)
-        if (known is None or known.topic != topic) and (thing_key(topic) != entry.key or topic.startswith("$SYS")):
-            valid = False
-        if not valid:
-            self._wire.refusals.add(MALFORMED, header.node, "-")
-            return None
-        return header.node, value
-
-    def _message(self, value: RetainedValue) -> Message:
-        body = value.body
-        publisher = None
-        if body.client_id is not None:
-            publisher = self._publisher(body.client_id, body.username, body.proved, value.mountpoint)
-        known = self._broker.retained.get(body.topic)
-        topic = body.topic if known is None else known.topic
-        skew = self._clock.skew
-        if skew:
-            body = msgspec.structs.replace(body, timestamp=body.timestamp - skew)
-        return restored_message(body, topic, publisher, self._clock.now())
-
-    def _publisher(self, client_id: str, username: str | None, proved: bool, mountpoint: str) -> ClientInfo:
-        """Return the publisher of a message from the bucket, one for many messages."""
-        known = self._publishers.get((client_id, username, proved, mountpoint))
-        if known is None:
-            if len(self._publishers) >= _PUBLISHERS:
-                self._publishers.clear()
-            zone = self._zone
-            known = restored_client(self._broker, lambda _: (zone, Limits()), client_id, username, proved)
-            known.mountpoint = mountpoint
-            self._publishers[client_id, username, proved, mountpoint] = known
-        return known
+        return self._values.read(entry, self._topic_of(entry.key))
 
     # ------------------------------------------------------------------ expiry
 
@@ -610,7 +453,7 @@ class ClusterRetained(SharedMap[_Change, _Known, str, tuple[str, RetainedValue]]
                 return None
             elif reached is not None and reached < record.filled:
                 return None  # a node that knew more has cleared it
-            return self._encoded(message, reached or NEVER), base
+            return self._values.encoded(message, reached or NEVER), base
 
         if name not in self._changes:
             await self._offer(name, offered)
@@ -621,7 +464,7 @@ class ClusterRetained(SharedMap[_Change, _Known, str, tuple[str, RetainedValue]]
 
     def _fits(self, own: str) -> bool:
         message = self._broker.retained.get(own)
-        return message is None or fits(self._encoded(message, None), self._nats.max_payload)
+        return message is None or fits(self._values.encoded(message, None), self._nats.max_payload)
 
     def _begin_mirror(self, record: BucketRecord) -> None:
         before = self._life.joined
@@ -635,7 +478,7 @@ class ClusterRetained(SharedMap[_Change, _Known, str, tuple[str, RetainedValue]]
     ) -> None:
         body = read[1].body
         there = self._broker.retained.get(body.topic)
-        if entry.key in self._changes or (there is not None and _same(there, body)):
+        if entry.key in self._changes or (there is not None and is_same(there, body)):
             self._known[entry.key] = _Known(body.topic, entry.revision)
             if there is not None:
                 self._will_expire(entry.key, there, entry.revision, _LATER)
@@ -654,7 +497,3 @@ class ClusterRetained(SharedMap[_Change, _Known, str, tuple[str, RetainedValue]]
                 "cluster_retained_replaced count=%s detail=%s", gone, "the cluster did not have what this node had"
             )
         logger.info("cluster_retained_joined messages=%s generation=%s", len(self._known), self.generation)
-
-
-def _same(message: Message, body: records.StoredBody) -> bool:
-    return message.id == body.id and message.payload == body.payload and message.qos == body.qos

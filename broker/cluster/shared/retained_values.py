@@ -1,0 +1,155 @@
+"""RetainedValues: retained messages as bucket ``retained`` has them, written and read.
+
+Everything in an entry that depends on a node's clock travels as a date, and is converted here: ``Message.timestamp`` is
+by ``Clock.now`` of this node.
+"""
+
+from typing import Final
+
+import msgspec
+
+from ...config import ZoneSettings
+from ...mqtt.message import Message
+from ...mqtt.properties import memory_size
+from ...persistence.log import records
+from ...persistence.record_mapping import retained_record
+from ...session.client_info import ClientInfo
+from ...session.limits import Limits
+from ...store.restored import restored_client, restored_message
+from ..context import ClusterContext
+from ..nats.interface import BucketEntry, fits
+from ..wire import MALFORMED, Header, thing_key, valid_body, valid_time
+from .bucket_life import RECORD, Version
+from .retained_order import Origin
+from .settling import BEFORE, Moment
+
+_BESIDE: Final = 2048
+"""Bytes for a message besides topic, payload, properties and names; always enough."""
+_PUBLISHERS: Final = 1000
+"""The number of publishers that are remembered, so that their messages share them."""
+
+
+class RetainedValue(msgspec.Struct, array_like=True, frozen=True):
+    """A retained message as in the bucket; its time is a date. ``mountpoint``: its publisher's. ``version``: the
+    position up to which the writing node had read an earlier bucket, which was lost. ``at``: the date when the message
+    was retained, which is later than its own if it was delayed or copied; 0: not known. ``moment``: the same at the
+    writing node."""
+
+    body: records.StoredBody
+    mountpoint: str
+    version: Version | None = None
+    at: float = 0.0
+    moment: Moment = BEFORE
+
+
+class Deletion(msgspec.Struct, array_like=True, frozen=True):
+    """The value of a deletion: the date of the clear, or of the message that has expired. ``until``: for nodes that
+    have answered the question of the clear, by their uids, up to which moment their changes are older."""
+
+    at: float
+    until: dict[str, Moment] = {}
+
+
+class RetainedValues:
+    """Converts between this node's messages and the entries of the bucket."""
+
+    def __init__(self, context: ClusterContext) -> None:
+        self._context = context
+        self._broker = context.broker
+        self._clock = context.clock
+        self._wire = context.wire
+        self._values = context.wire.reader(RetainedValue)
+        self._deletion = context.wire.reader(Deletion)
+        zones = context.node_settings.listener_zones
+        self._zone = zones[0] if zones else ZoneSettings()
+        self._publishers: dict[tuple[str, str | None, bool, str], ClientInfo] = {}
+
+    # ------------------------------------------------------------------- written
+
+    def encoded(self, message: Message, version: Version | None, at: float = 0.0, moment: Moment = BEFORE) -> bytes:
+        """Return the value of a message. The other arguments are the fields of ``RetainedValue``."""
+        if not message.id:
+            message.id = self._context.nonce().upper()
+        record = retained_record(message, self._clock.skew)
+        return self._wire.write(RetainedValue(record.body, record.mountpoint, version, at, moment))
+
+    def deletion(self, at: float, until: dict[str, Moment]) -> bytes:
+        """Return the value of a deletion."""
+        return self._wire.write(Deletion(at, until))
+
+    def fits(self, message: Message, most: int) -> bool:
+        """Return whether the value of a message has at most so many bytes."""
+        size = message.payload_size + 4 * len(message.topic) + _BESIDE
+        if message.has_properties:
+            size += memory_size(message.properties)
+        publisher = message.publisher
+        if publisher is not None:
+            size += 4 * (len(publisher.client_id) + len(publisher.username or "") + len(publisher.mountpoint))
+        if not most or size <= most:
+            return True
+        return fits(self.encoded(message, None, self._clock.wall()), most)
+
+    # ---------------------------------------------------------------------- read
+
+    def value(self, data: bytes) -> tuple[Header, RetainedValue] | None:
+        """Return the header and the value that these bytes have, whatever they say."""
+        return self._values.value(data)
+
+    def read(self, entry: BucketEntry, topic: str | None) -> tuple[str, RetainedValue] | None:
+        """Return the node that wrote an entry, and its value; ``None`` if it has no valid one. ``topic``: of an entry
+        with this key that was valid."""
+        read = None if entry.value is None or entry.key == RECORD else self._values.value(entry.value)
+        if read is None:
+            return None
+        header, value = read
+        found = value.body.topic
+        valid = valid_body(value.body) and valid_time(value.at)
+        if topic != found and (thing_key(found) != entry.key or found.startswith("$SYS")):
+            valid = False
+        if not valid:
+            self._wire.refusals.add(MALFORMED, header.node, "-")
+            return None
+        return header.node, value
+
+    def origin(self, entry: BucketEntry, topic: str | None) -> Origin:
+        """Return where an entry is from. Of a deletion by other means, nothing is known. ``topic``: as in ``read``."""
+        if entry.value is None:
+            deleted = self._deletion.value(entry.about) if entry.about else None
+            if deleted is None or not valid_time(deleted[1].at):
+                return Origin(0.0, "")
+            return Origin(deleted[1].at, deleted[0].node, until=deleted[1].until)
+        read = self._values.value(entry.value)
+        if read is None or self.read(entry, topic) is None:
+            return Origin(0.0, "")
+        header, value = read
+        return Origin(value.at or value.body.timestamp, header.node, header.uid, value.moment)
+
+    def message(self, value: RetainedValue) -> Message:
+        """Return the message of a value."""
+        body = value.body
+        publisher = None
+        if body.client_id is not None:
+            publisher = self._publisher(body.client_id, body.username, body.proved, value.mountpoint)
+        known = self._broker.retained.get(body.topic)
+        topic = body.topic if known is None else known.topic
+        skew = self._clock.skew
+        if skew:
+            body = msgspec.structs.replace(body, timestamp=body.timestamp - skew)
+        return restored_message(body, topic, publisher, self._clock.now())
+
+    def _publisher(self, client_id: str, username: str | None, proved: bool, mountpoint: str) -> ClientInfo:
+        """Return the publisher of a message from the bucket, one for many messages."""
+        known = self._publishers.get((client_id, username, proved, mountpoint))
+        if known is None:
+            if len(self._publishers) >= _PUBLISHERS:
+                self._publishers.clear()
+            zone = self._zone
+            known = restored_client(self._broker, lambda _: (zone, Limits()), client_id, username, proved)
+            known.mountpoint = mountpoint
+            self._publishers[client_id, username, proved, mountpoint] = known
+        return known
+
+
+def is_same(message: Message, body: records.StoredBody) -> bool:
+    """Return whether a message of this node is that of a value."""
+    return message.id == body.id and message.payload == body.payload and message.qos == body.qos
