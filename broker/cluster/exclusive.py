@@ -20,7 +20,7 @@ from ..session.session import Session
 from .context import ClusterContext
 from .members.members import Members
 from .members.peer import Peer
-from .moving.ownership import Ownership
+from .moving.session_keys import SessionKeys
 from .nats.interface import NoAnswer, Unavailable
 from .shared.rows import Rows
 from .tasks import Tasks
@@ -44,13 +44,13 @@ class ExclusiveHolder(msgspec.Struct, array_like=True, frozen=True):
 class ClusterExclusive:
     """``core.exclusive.ExclusiveClaims`` of a node of a cluster."""
 
-    def __init__(self, context: ClusterContext, members: Members, rows: Rows, ownership: Ownership) -> None:
+    def __init__(self, context: ClusterContext, members: Members, rows: Rows, session_keys: SessionKeys) -> None:
         self._context = context
         self._node = context.node
         self._exclusive = context.broker.exclusive
         self._members = members
         self._rows = rows
-        self._ownership = ownership
+        self._session_keys = session_keys
         self._table = context.tables.open(TABLE, ExclusiveHolder, shared=True)
         # Filters that are claimed here, whose subscriptions follow: how many clients claim each.
         self._claiming: dict[str, int] = {}
@@ -117,7 +117,7 @@ class ClusterExclusive:
             return True
         if not self._counts(row, topic_filter) and row.persistent:
             try:
-                await self._ownership.read(row.client_id)
+                await self._session_keys.read(row.client_id)
             except (Unavailable, NoAnswer):
                 return False
         row = self._table.get(topic_filter)
@@ -150,7 +150,7 @@ class ClusterExclusive:
         """Return whether the session of a row exists."""
         node = row.node
         if row.persistent:
-            place = self._ownership.place(row.client_id)
+            place = self._session_keys.place(row.client_id)
             node = "" if place is None else place.node
         if node == self._node:
             return topic_filter in self._claiming or topic_filter in self._exclusive.holders
@@ -188,7 +188,7 @@ class ClusterExclusive:
 
     def _is_here(self, session: Session) -> bool:
         """Return whether a session of this node has not moved to another one, which leaves a copy for a while."""
-        return self._ownership.node_of(session.client_id) is None
+        return self._session_keys.node_of(session.client_id) is None
 
     def _compare(self, topic_filter: str) -> None:
         """Compare a row with the sessions of this node. A row of another client decides: it was written when its node
@@ -217,7 +217,7 @@ class ClusterExclusive:
         """Delete the rows of a node that is no longer a member, and of its sessions, which end."""
         if self._exclusive.claims is self and not self._members.left:
             for topic_filter, row in list(self._table.items()):
-                place = self._ownership.place(row.client_id) if row.persistent else None
+                place = self._session_keys.place(row.client_id) if row.persistent else None
                 if (row.node if place is None else place.node) == peer.name:
                     self._table.remove(topic_filter)
 

@@ -89,11 +89,11 @@ class NatsCluster:
         self.connected = Connected(context, self.membership, self.calls)
         self.handover = Handover(context, self.membership, self.calls, self.routes, self.receiver, zone_of)
         self.turns = self.handover.turns
-        self.ownership = self.handover.ownership
-        self.exclusive = ClusterExclusive(context, self.membership, self.rows, self.ownership)
-        self.claims = Claims(context, self.membership, self.handover, self.ownership, self.connected)
+        self.session_keys = self.handover.session_keys
+        self.exclusive = ClusterExclusive(context, self.membership, self.rows, self.session_keys)
+        self.claims = Claims(context, self.membership, self.handover, self.session_keys, self.connected)
         self.evacuation = NodeEvacuation(context, self.membership, self.calls, self.handover, self.claims)
-        self.wills = Wills(context, self.membership, self.ownership, self.handover.receiver, refusal_of_will)
+        self.wills = Wills(context, self.membership, self.session_keys, self.handover.receiver, refusal_of_will)
         self.replica_records: ReplicaRecords | None = None
         self.copies: Copies | None = None
         self.shipping: Shipping | None = None
@@ -185,7 +185,7 @@ class NatsCluster:
         if not await self.routes.wait_until_current(patience):
             known = "the last known routes apply until then"
             logger.warning("cluster_routes_unknown detail=%s setting=cluster.servers", known)
-        await self.ownership.start()
+        await self.session_keys.start()
         self.handover.start()
         self.connected.start()
         self.wills.start()
@@ -263,7 +263,7 @@ class NatsCluster:
         await self.wills.stop()
         await self.connected.stop()
         await self.handover.stop()
-        await self.ownership.stop()
+        await self.session_keys.stop()
         await self.links.stop(_LAST_FRAMES)
         self.shared_groups.stop()
         await self.known_routes.stop()
@@ -301,7 +301,7 @@ class NatsCluster:
         await self.handover.marked(client_id)
 
     def session_ended(self, session: Session) -> None:
-        self.ownership.session_ended(session)
+        self.session_keys.session_ended(session)
 
     def will_changed(self, client_id: str) -> None:
         self.wills.changed(client_id)
@@ -310,7 +310,7 @@ class NatsCluster:
         return self.wills.hold_due(client_id, will, number)
 
     def node_of(self, client_id: str) -> str | None:
-        node = self.ownership.node_of(client_id)
+        node = self.session_keys.node_of(client_id)
         # The key of a node that is no longer a member is about to be deleted.
         gone = self.membership.known and node not in self.membership.peers
         return None if gone else node
@@ -362,7 +362,7 @@ class NatsCluster:
             self._start_copies()
             self.rows.start()
             self.retained.start()
-            self.ownership.joined_again()
+            self.session_keys.joined_again()
             self.wills.offer()
             self.exclusive.start()
         await self.membership.wait_until_heard()
@@ -373,7 +373,7 @@ class NatsCluster:
         return {
             "messages_for_other_nodes": self.owed_to_others,
             "moves": self.handover.unfinished,
-            "session_keys": self.ownership.unfinished,
+            "session_keys": self.session_keys.unfinished,
             "retained": self.retained.pending,
         }
 

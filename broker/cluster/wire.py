@@ -391,10 +391,10 @@ class HelloAnswer(msgspec.Struct, array_like=True, frozen=True):
     stored: int
 
 
-# ------------------------------------------------------------------- ownership
+# ------------------------------------------------------------------- session_keys
 
 
-class Owned(msgspec.Struct, array_like=True, frozen=True):
+class SessionKey(msgspec.Struct, array_like=True, frozen=True):
     """A value of bucket ``sessions``: the key of a session.
 
     ``node``, ``uid``: the node that has the session, and its data. ``node`` is empty if no node has the session; the

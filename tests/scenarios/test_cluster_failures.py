@@ -434,7 +434,7 @@ async def test_nats_is_gone_close_all(tmp_path: Path) -> None:
 
 
 async def test_partition(tmp_path: Path) -> None:
-    """The minority changes no ownership and no rows and serves its clients; on healing links drain, and who got a
+    """The minority changes no session keys and no rows and serves its clients; on healing links drain, and who got a
     session last keeps it."""
     async with quick(tmp_path, managed=True) as cluster:
         majority, minority = {}, {}

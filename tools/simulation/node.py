@@ -239,13 +239,13 @@ class SimulatedNode:
         """Whether the node has learned since its start which node has each session."""
         cluster = self.server.cluster
         assert isinstance(cluster, NatsCluster)
-        return cluster.ownership._current.is_set()
+        return cluster.session_keys._current.is_set()
 
     def is_at_session_of(self, client_id: str) -> bool:
         """Return whether the node handles a CONNECT of this client, or has yet to write its key."""
         cluster = self.server.cluster
         assert isinstance(cluster, NatsCluster)
-        return cluster.ownership.busy(client_id)
+        return cluster.session_keys.busy(client_id)
 
     def connect(self, client: "SimulatedClient") -> SimulatedTransport:
         """Open a network connection to this node."""

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from taipan.broker.cluster.context import PIECE_MESSAGES
 from taipan.broker.cluster.members.own_record import BUCKET as MEMBERS
-from taipan.broker.cluster.moving.ownership import BUCKET
+from taipan.broker.cluster.moving.session_keys import BUCKET
 from taipan.broker.cluster.nats.interface import NatsRefused
 from taipan.broker.cluster.nats_cluster import NatsCluster
-from taipan.broker.cluster.wire import Owned, node_key
+from taipan.broker.cluster.wire import SessionKey, node_key
 from taipan.broker.core.cluster import RUNNING, ChangeRefused
 from taipan.broker.persistence.tables import NotAgreed
 from tests.support.virtual_nats import VirtualNats
@@ -197,14 +197,14 @@ class World:
         found = next((each for each in one.server.cluster.members() if each.name == other.name), None)
         return found is not None and found.status == RUNNING and found.since <= since
 
-    def session_keys(self) -> list[Owned]:
+    def session_keys(self) -> list[SessionKey]:
         """Return the keys of sessions in the bucket, as a running node reads them."""
         cluster = next((node.server.cluster for node in self.nodes if node.running), None)
         if cluster is None:
             return []  # the last one has died since it sent the CONNACK that a client is reading
         assert isinstance(cluster, NatsCluster)
         values = [entry.value for entry in self.hub.buckets[BUCKET].last.values() if entry.value is not None]
-        found = [cluster.ownership._reader.value(value) for value in values]
+        found = [cluster.session_keys.places.value_of(value) for value in values]
         return [each[1] for each in found if each is not None]
 
     def refused(self, client: SimulatedClient, code: int) -> None:

@@ -1,7 +1,7 @@
 """Claims: a node claims the session of a client that connects, or that it is to take from another node.
 
 If no other node has the session, that is decided at once. Otherwise this node asks the node that has it, and writes the
-key itself (``ownership``) when the session is on its disk (``handover``). A node that does not answer is waited for;
+key itself (``session_keys``) when the session is on its disk (``handover``). A node that does not answer is waited for;
 then ``cluster.takeover`` decides.
 """
 
@@ -21,9 +21,9 @@ from ..context import ClusterContext
 from ..members.members import Members
 from ..members.peer import Peer
 from ..nats.interface import NoAnswer, Unavailable, Unknown, WrongRevision
-from ..wire import Owned
+from ..wire import SessionKey
 from .connected import Connected
-from .ownership import RETRY, NotStored, Ownership
+from .session_keys import RETRY, NotStored, SessionKeys
 from .session_nodes import Moves, SessionPlace
 from .session_transfer import BUSY, DISCARDED, GONE, OF_ANOTHER, READY, MovedSession, Prepared
 
@@ -40,11 +40,11 @@ class Claims:
     """The claims of this node. ``step`` is called with the name of each step that another node takes part in."""
 
     def __init__(
-        self, context: ClusterContext, members: Members, moves: Moves, ownership: Ownership, connected: Connected
+        self, context: ClusterContext, members: Members, moves: Moves, session_keys: SessionKeys, connected: Connected
     ) -> None:
         self.context = context
         self.moves = moves
-        self.ownership = ownership
+        self.session_keys = session_keys
         self._members = members
         self._connected = connected
         self.step: Callable[[str], None] = lambda name: None
@@ -57,7 +57,7 @@ class Claims:
         """As ``core.cluster.Cluster.claim``."""
         if self._members.left:
             return None
-        here = self.ownership.simply_here(client.client_id)
+        here = self.session_keys.simply_here(client.client_id)
         if here or (here is None and not expiry):
             self._connected.announce(client, clean_start)
             return None
@@ -68,14 +68,14 @@ class Claims:
     ) -> Outcome | None:
         loop = asyncio.get_running_loop()
         client_id = client.client_id
-        async with self.ownership.locked(client_id):
+        async with self.session_keys.locked(client_id):
             claim = Claim(self, client, clean_start, expiry, waits)
             refusal = await claim.run()
             if refusal is None and claim.taken_from is not None:
-                self.ownership.give_back_unless_begun(client_id, claim.taken_from, waits)
+                self.session_keys.give_back_unless_begun(client_id, claim.taken_from, waits)
         if refusal is None:
             # The client may have disconnected in the meantime.
-            loop.call_later(RETRY, self.ownership.look_at, client_id)
+            loop.call_later(RETRY, self.session_keys.look_at, client_id)
             if not waits():
                 # A session that it has elsewhere by now stays, and it would not know of a session that began here.
                 return CLIENT_GONE
@@ -85,7 +85,7 @@ class Claims:
     async def bring(self, client: ClientInfo, node: str) -> str:
         """Move a session of ``node`` to this node, while its client is not connected. Return why it stays there; empty:
         it has arrived, and its queue follows."""
-        async with self.ownership.locked(client.client_id):
+        async with self.session_keys.locked(client.client_id):
             return await Claim(self, client, False, NEVER_EXPIRES, lambda: True).bring(node)
 
 
@@ -97,7 +97,7 @@ class Claim:
     ) -> None:
         self._waits = waits
         self._context = claims.context
-        self._ownership = claims.ownership
+        self._session_keys = claims.session_keys
         self._moves = claims.moves
         self._step = claims.step
         self._expected = claims.expected
@@ -108,7 +108,7 @@ class Claim:
         self._deadline = self._loop.time() + self._context.settings.takeover_timeout
         self._why = ""
         # The key before, if this node has taken it without the node that has the session, and not for a Clean Start.
-        self.taken_from: Owned | None = None
+        self.taken_from: SessionKey | None = None
 
     @property
     def _left(self) -> float:
@@ -116,7 +116,7 @@ class Claim:
 
     async def run(self) -> Outcome | None:
         """Return why the client is refused, or ``None``."""
-        ownership, client_id = self._ownership, self._client.client_id
+        keys, client_id = self._session_keys, self._client.client_id
         while self._left > 0:
             if not self._waits():
                 return CLIENT_GONE
@@ -127,20 +127,20 @@ class Claim:
                 self._why = "it is not known yet whether this node has its session"
                 await asyncio.sleep(_PAUSE_UNREACHABLE)
                 continue
-            place = ownership.place(client_id)
+            place = keys.place(client_id)
             try:
                 with contextlib.suppress(NotStored):  # of a session that is over
-                    await ownership.settle_unanswered(client_id)
+                    await keys.settle_unanswered(client_id)
                 if self._moves.leaves(client_id):
                     continue  # that has told that it is another node's
-                place = ownership.place(client_id)
-                if place is not None and ownership.is_ours(place):
-                    if not ownership.knows(client_id):
-                        await ownership.read(client_id)
-                    if ownership.place(client_id) == place:
+                place = keys.place(client_id)
+                if place is not None and keys.is_ours(place):
+                    if not keys.knows(client_id):
+                        await keys.read(client_id)
+                    if keys.place(client_id) == place:
                         return None
                     continue
-                if place is not None and not place.node and ownership.end_here(client_id, place):
+                if place is not None and not place.node and keys.end_here(client_id, place):
                     # On disk, or it would be this client's after a restart.
                     if not await self._context.tables.stored():
                         return STORE_TROUBLE
@@ -156,17 +156,17 @@ class Claim:
                 continue
             except Unavailable as error:
                 # In the meantime, the bucket may have reported which node has it.
-                return self._without_quorum(ownership.place(client_id), str(error))
+                return self._without_quorum(keys.place(client_id), str(error))
             except (Unknown, NoAnswer) as error:
                 return Outcome(reason_codes.SERVER_UNAVAILABLE, _TIMEOUT, f"NATS did not answer: {error}")
         return Outcome(reason_codes.SERVER_UNAVAILABLE, _TIMEOUT, self._why)
 
     async def bring(self, node: str) -> str:
         """Make one attempt of ``Claims.bring``. It never begins a session."""
-        ownership, client_id, step = self._ownership, self._client.client_id, self._step
+        keys, client_id, step = self._session_keys, self._client.client_id, self._step
         try:
-            await ownership.settle_unanswered(client_id)
-            place = ownership.place(client_id)
+            await keys.settle_unanswered(client_id)
+            place = keys.place(client_id)
             if place is None or place.node != node:
                 return "the session is not known here as one of that node"
             if self._moves.leaves(client_id) or self._moves.is_undecided(client_id):
@@ -188,17 +188,17 @@ class Claim:
     async def _take(self, place: SessionPlace | None, earlier: dict[str, bool]) -> bool:
         node = self._context.node if self._expiry else ""
         timeout = max(self._left, _PAUSE)
-        return await self._ownership.take(self._client, node, self._clean_start, place, timeout, earlier)
+        return await self._session_keys.take(self._client, node, self._clean_start, place, timeout, earlier)
 
     def _without_quorum(self, place: SessionPlace | None, error: str) -> Outcome | None:
         """Decide without NATS accepting writes: a session that no node has may begin here; its key is written later."""
         settings = self._context.settings
         nobodys = place is None or not place.node
-        if settings.isolated == SERVE_LOCAL and nobodys and not self._ownership.may_be_taken(self._client.client_id):
+        if settings.isolated == SERVE_LOCAL and nobodys and not self._session_keys.may_be_taken(self._client.client_id):
             logger.warning(
                 "session_without_key client_id=%s setting=cluster.isolated error=%s", self._client.client_id, error
             )
-            self._loop.call_later(RETRY, self._ownership.settle_soon, self._client.client_id)
+            self._loop.call_later(RETRY, self._session_keys.settle_soon, self._client.client_id)
             return None
         return Outcome(reason_codes.SERVER_UNAVAILABLE, "cluster.isolated", f"NATS accepts no writes: {error}")
 
@@ -219,8 +219,8 @@ class Claim:
             return False, None
         except NodeUnreachable as error:
             self._why = f"{place.node} has its session: {error}"
-            peer = self._ownership.peer(place.node)
-            may_run = not self._ownership.knows_members if peer is None else self._may_run(peer)
+            peer = self._session_keys.peer(place.node)
+            may_run = not self._session_keys.knows_members if peer is None else self._may_run(peer)
             if peer is not None and not self._clean_start:
                 timeout = self._context.settings.takeover_timeout
                 self._deadline = max(self._deadline, peer.stopped_at + timeout)
@@ -240,7 +240,7 @@ class Claim:
             self._why = f"{place.node} is busy with its session"
             await asyncio.sleep(_PAUSE)
             if state != BUSY:
-                await self._ownership.read(client.client_id)
+                await self._session_keys.read(client.client_id)
             return False, None
         return await self._move(place, move, prepared.session, prepared)
 
@@ -265,7 +265,7 @@ class Claim:
                 return True, STORE_TROUBLE
             step("stored")
             node, timeout = self._context.node, max(self._left, _PAUSE)
-            taken = await self._ownership.take(self._client, node, False, place, timeout, prepared.earlier)
+            taken = await self._session_keys.take(self._client, node, False, place, timeout, prepared.earlier)
         except Unknown:
             raise
         except BaseException:
@@ -285,22 +285,22 @@ class Claim:
         client = self._client
         settings = self._context.settings
         detail = f"{place.node} has its session and does not answer"
-        owned = await self._ownership.read(client.client_id)
-        if self._ownership.place(client.client_id) != place or owned is None:
+        key = await self._session_keys.read(client.client_id)
+        if self._session_keys.place(client.client_id) != place or key is None:
             return False, None
-        if self._moves.checks_owner and owned.owner not in ("", client.owner):
-            return True, Outcome(reason_codes.NOT_AUTHORIZED, SESSION_OWNER, f"the session belongs to {owned.owner}")
-        gone = self._ownership.peer(place.node) is None and self._ownership.knows_members
+        if self._moves.checks_owner and key.owner not in ("", client.owner):
+            return True, Outcome(reason_codes.NOT_AUTHORIZED, SESSION_OWNER, f"the session belongs to {key.owner}")
+        gone = self._session_keys.peer(place.node) is None and self._session_keys.knows_members
         if settings.takeover == "refuse" and not self._clean_start and not gone:
             return True, Outcome(reason_codes.SERVER_UNAVAILABLE, "cluster.takeover", detail)
         if not self._clean_start and self._expected(place.node):
             return True, Outcome(reason_codes.SERVER_UNAVAILABLE, "cluster.failover_after", detail)
         if not self._waits():
             return True, CLIENT_GONE
-        earlier = {owned.giver: True} if owned.giver else {}
+        earlier = {key.giver: True} if key.giver else {}
         if not await self._take(place, {**earlier, place.node: True}):
             return False, None
-        self.taken_from = None if self._clean_start else owned
+        self.taken_from = None if self._clean_start else key
         self._context.broker.metrics.refusals.add("cluster_session_begun_anew")
         logger.warning(
             "session_begun_anew client_id=%s node=%s setting=cluster.takeover clean_start=%s",

@@ -49,7 +49,7 @@ from .given_pieces import GivenPieces
 from .incoming import ADOPTED, FETCHING, FINISHED, HandoverRow, Incoming, IncomingSessions
 from .mark_questions import MarkQuestions
 from .outgoing import CANCEL, DONE, FETCH, FRESH, OFFER, PREPARE, WANTED, Outgoing
-from .ownership import Ownership
+from .session_keys import SessionKeys
 from .session_transfer import (
     BUSY,
     GONE,
@@ -106,10 +106,10 @@ class Handover:
         self._tasks = Tasks()
         self._watched = False
         self.step: Callable[[str], None] = lambda name: None
-        self.ownership = Ownership(context, members, self)
-        self.turns = Turns(context, members, calls, routes, receiver, self.ownership, self)
+        self.session_keys = SessionKeys(context, members, self)
+        self.turns = Turns(context, members, calls, routes, receiver, self.session_keys, self)
         self._given_pieces = GivenPieces(context, members, calls, self._coming_row, self._is_under_way)
-        self.outgoing = Outgoing(context, members, calls, self.turns, self.ownership, self, self._given_pieces)
+        self.outgoing = Outgoing(context, members, calls, self.turns, self.session_keys, self, self._given_pieces)
         # For each session here that continued without other nodes: those nodes, and which of them have nothing left of
         # it, as far as this node has learned since its start.
         self._givers: dict[str, list[str]] = {}
@@ -120,7 +120,7 @@ class Handover:
             calls,
             routes,
             self.turns,
-            self.ownership,
+            self.session_keys,
             incoming,
             self.outgoing.leaves,
             lambda each: bool(self._waiting.held(each)),
@@ -199,14 +199,14 @@ class Handover:
 
     async def _decide(self, incoming: Incoming) -> None:
         """Find out which node has the session after this node died while it took it: the key decides."""
-        await self.ownership.known()
-        await self.ownership.settle_earlier_life(incoming.client_id, incoming.row.node)
+        await self.session_keys.known()
+        await self.session_keys.settle_earlier_life(incoming.client_id, incoming.row.node)
         while not self._members.known:  # this node's mark has to reach the other one
             await asyncio.sleep(_PAUSE_UNREACHABLE)
         session = incoming.session
         if not self._incoming.has(incoming) or incoming.row.state != ADOPTED:
             return
-        if not self.ownership.has(incoming.client_id):
+        if not self.session_keys.has(incoming.client_id):
             self.drop(incoming.client_id)
             return
         if session is None:
@@ -247,7 +247,7 @@ class Handover:
         return incoming is not None and incoming.row.state == ADOPTED
 
     def untold(self, client_id: str) -> dict[str, bool]:
-        """Return the node that does not know yet that a whole session has arrived here, as ``wire.Owned.earlier``."""
+        """Return the node that does not know yet that a whole session is here, as ``wire.SessionKey.earlier``."""
         incoming = self._incoming.get(client_id)
         return {} if incoming is None else {incoming.row.node: incoming.row.state != FINISHED}
 
@@ -345,7 +345,7 @@ class Handover:
         peers = self._members.peers
         session = self._broker.sessions.get(client_id)
         node = next((each for each in self._givers_of(client_id) if each in peers and peers[each].running), None)
-        if session is not None and node is not None and self.ownership.has(client_id):
+        if session is not None and node is not None and self.session_keys.has(client_id):
             self._begin_rest(session, node, self._context.nonce())
 
     def _begin_rest(self, session: Session, node: str, move: str) -> Incoming:
@@ -368,7 +368,7 @@ class Handover:
         """Begin the turn of a session that began again. Messages that other nodes send before their marks belong to the
         earlier session, so that each message is taken once, here or there."""
         client_id = session.client_id
-        place = self.ownership.place(client_id)
+        place = self.session_keys.place(client_id)
         filters = [each.filter for each in session.subscriptions.values() if each.group is None]
         epoch = 0 if place is None else place.revision
         turn = self.turns.begin(client_id, session, filters, epoch)
@@ -599,7 +599,7 @@ class Handover:
         staging = incoming.staging
         before = self.turns.get(client_id)
         if before is None or before.session is not staging:
-            place = self.ownership.place(client_id)
+            place = self.session_keys.place(client_id)
             epoch = 0 if place is None else place.revision
             filters = [each.filter for each in session.subscriptions.values() if each.group is None]
             self.turns.begin(client_id, staging, filters, epoch)
@@ -923,7 +923,7 @@ class Handover:
             await self.outgoing.done(row.node, done)
             return True
         # If that node has the session again, it must not forget it.
-        again = not incoming.keeper and self.ownership.node_of(incoming.client_id) == row.node
+        again = not incoming.keeper and self.session_keys.node_of(incoming.client_id) == row.node
         if row.node not in self._members.peers or again:
             return True
         try:
@@ -946,9 +946,9 @@ class Handover:
         client_id = offer.client_id
         incoming = self._incoming.get(client_id)
         session = self._broker.sessions.get(client_id)
-        if incoming is None and (session is None or not self.ownership.has(client_id)):
+        if incoming is None and (session is None or not self.session_keys.has(client_id)):
             # Only if it is certain that this node does not have the session and never will.
-            unsettled = self.ownership.has(client_id) or self.ownership.busy(client_id)
+            unsettled = self.session_keys.has(client_id) or self.session_keys.busy(client_id)
             return (BUSY if unsettled else GONE).encode()
         if incoming is None:
             assert session is not None

@@ -105,7 +105,7 @@ class SessionsHere(Protocol):
         """Return whether a session that is here is still arriving from another node."""
 
     def untold(self, client_id: str) -> dict[str, bool]:
-        """Return the node that does not know that a whole session is here, as ``wire.Owned.earlier``."""
+        """Return the node that does not know that a whole session is here, as ``wire.SessionKey.earlier``."""
 
     def keepers(self, client_id: str) -> list[Keeper]:
         """Return what other nodes keep for a session, as ``Prepared.keepers``."""

@@ -1,7 +1,7 @@
-"""Which node has a session: what the files of a move ask ``ownership``, and what that asks of them.
+"""Which node has a session: what the files of a move ask ``session_keys``, and what that asks of them.
 
-``Handover`` creates ``Ownership``, and hands it to the parts of a move as ``SessionNodes``. ``Ownership`` knows only
-``Moves``. Thus no file needs the file that creates it.
+``Handover`` creates ``SessionKeys``, and hands it to the parts of a move as ``SessionNodes``. ``SessionKeys`` knows
+only ``Moves``. Thus no file needs the file that creates it.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from .session_transfer import MovedSession, Prepared
 
 class SessionPlace(NamedTuple):
     """The node that has a session. ``node``: empty if no node has it. ``revision``: of the bucket when this was
-    written; it only grows. ``earlier``: as in ``wire.Owned``."""
+    written; it only grows. ``earlier``: as in ``wire.SessionKey``."""
 
     node: str
     uid: str
@@ -23,7 +23,7 @@ class SessionPlace(NamedTuple):
 
 
 class SessionNodes(Protocol):
-    """Which node has which session; the methods are those of ``Ownership``."""
+    """Which node has which session; the methods are those of ``SessionKeys``."""
 
     async def known(self) -> None:
         """Wait until the bucket has reported which node has each session."""

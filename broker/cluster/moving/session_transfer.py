@@ -105,9 +105,9 @@ class Keeper(msgspec.Struct, array_like=True, frozen=True):
 
 class Prepared(msgspec.Struct, array_like=True, frozen=True):
     """The answer to ``Prepare``. ``detail``: the reason of a refusal, for the log. ``earlier``: nodes that do not know
-    yet that the whole session has arrived at this node, as in ``wire.Owned``. ``doubts``: for each node that still has
-    a part of the session, the last messages that have arrived from it, by their numbers in its store. If the disk of
-    that node was full when it crashed, they are in its queue again.
+    yet that the whole session has arrived at this node, as in ``wire.SessionKey``. ``doubts``: for each node that still
+    has a part of the session, the last messages that have arrived from it, by their numbers in its store. If the disk
+    of that node was full when it crashed, they are in its queue again.
     """
 
     state: str

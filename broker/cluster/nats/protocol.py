@@ -134,8 +134,8 @@ class NatsProtocol:
 
     An ``asyncio.Protocol`` except for its base class, which is not compiled."""
 
-    def __init__(self, owner: ConnectionEvents) -> None:
-        self._owner = owner
+    def __init__(self, events: ConnectionEvents) -> None:
+        self._events = events
         self._handlers: dict[bytes, Callable[[Msg], None]] = {}
         self._next = 0
         # The incomplete data: its pieces, their size, and how many bytes are needed at least.
@@ -160,12 +160,13 @@ class NatsProtocol:
     # ------------------------------------------------------- asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._owner.on_connected(cast(asyncio.Transport, transport))  # uvloop's transport is one in everything but name
+        # uvloop's transport is one in everything but name.
+        self._events.on_connected(cast(asyncio.Transport, transport))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._dead = True
         self._held.clear()
-        self._owner.on_lost(exc)
+        self._events.on_lost(exc)
 
     def eof_received(self) -> bool:
         return False
@@ -195,7 +196,7 @@ class NatsProtocol:
                 at = after
         except ValueError as error:
             self._dead = True
-            self._owner.on_malformed(str(error))
+            self._events.on_malformed(str(error))
 
     def _one(self, data: bytes, at: int) -> int:
         """Process the item at ``at``; return its end, 0: it is incomplete and needs ``_needed`` bytes.
@@ -219,13 +220,13 @@ class NatsProtocol:
                 raise ValueError("HMSG")
             return self._message(data, at, body, parts, int(parts.pop(-2)))
         if data.startswith(b"PING", at):
-            self._owner.on_ping()
+            self._events.on_ping()
         elif data.startswith(b"PONG", at):
-            self._owner.on_pong()
+            self._events.on_pong()
         elif data.startswith(b"INFO ", at):
-            self._owner.on_info(data[at + 5 : end])
+            self._events.on_info(data[at + 5 : end])
         elif data.startswith(b"-ERR", at):
-            self._owner.on_error(data[at + 4 : end].decode("utf-8", "replace").strip().strip("'"))
+            self._events.on_error(data[at + 4 : end].decode("utf-8", "replace").strip().strip("'"))
         elif not data.startswith(b"+OK", at):
             raise ValueError("an unknown operation")
         return body
@@ -245,7 +246,7 @@ class NatsProtocol:
             try:
                 subject, reply = parts[0].decode(), parts[2].decode() if len(parts) == 4 else ""
             except UnicodeDecodeError:  # the server passes on anything that a client sends
-                self._owner.on_unreadable()
+                self._events.on_unreadable()
                 return end + 2
             try:
                 handler(Msg(subject, reply, data[body + headers : end], data[body : body + headers]))

@@ -112,7 +112,7 @@ class RetainedValues:
         return header.node, value
 
     def origin(self, entry: BucketEntry, topic: str | None) -> Origin:
-        """Return where an entry is from. Of a deletion by other means, nothing is known. ``topic``: as in ``read``."""
+        """Return the origin of an entry. Of a deletion by other means, nothing is known. ``topic``: as in ``read``."""
         if entry.value is None:
             deleted = self._deletion.value(entry.about) if entry.about else None
             if deleted is None or not valid_time(deleted[1].at):

@@ -274,7 +274,7 @@ async def test_clean_start_that_comes_late_ends_no_session_that_its_client_has_b
     gone.abort()
     client = await cluster[0].client("s", expiry=60, session_present=True)
     goes_on.set()
-    await until(lambda: not far.ownership.busy("s"))
+    await until(lambda: not far.session_keys.busy("s"))
     await client.publish("t", b"1", qos=1)
     await client.expect_publish("t", b"1", 1)
 
@@ -486,14 +486,14 @@ async def test_a_takeover_asked_for_before_the_node_died_does_not_take_what_came
         await cluster[0].leave_session("s", "t", qos=2)
         there = cluster[1].server.cluster
         assert isinstance(there, NatsCluster)
-        take, writes, goes_on = there.ownership.take, asyncio.Event(), asyncio.Event()
+        take, writes, goes_on = there.session_keys.take, asyncio.Event(), asyncio.Event()
 
         async def take_later(*arguments: Any) -> bool:
             writes.set()
             await goes_on.wait()
             return await take(*arguments)
 
-        there.ownership.take = take_later  # type: ignore[assignment, method-assign]
+        there.session_keys.take = take_later  # type: ignore[assignment, method-assign]
         elsewhere = asyncio.create_task(cluster[1].client("s", expiry=60, session_present=True))
         await writes.wait()
         await cluster.kill(0)

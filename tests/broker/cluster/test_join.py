@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from taipan.broker.cluster.moving.ownership import BUCKET
+from taipan.broker.cluster.moving.session_keys import BUCKET
 from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.core.cluster import ChangeRefused
 from taipan.broker.mqtt.packets import Will
@@ -152,9 +152,9 @@ async def test_sessions_and_wills_of_those_that_stay_go_on_when_a_node_leaves(tm
         await cluster[0].client("w", will=Will("will", b"gone", 1))
         await until(lambda: own(cluster, 1).wills._theirs.get(own(cluster, 0).membership.key))
         await until(lambda: own(cluster, 1).node_of("stays"))
-        key = own(cluster, 0).ownership.place("stays")
+        key = own(cluster, 0).session_keys.place("stays")
         await own(cluster, 1).leave()
         await until(lambda: not own(cluster, 0).membership.peers)
         await near.nothing()
         await watcher.nothing()
-        assert own(cluster, 0).ownership.place("stays") == key
+        assert own(cluster, 0).session_keys.place("stays") == key

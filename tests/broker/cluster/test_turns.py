@@ -14,7 +14,7 @@ from taipan.broker.cluster.moving.outgoing import DONE, FETCH, Outgoing
 from taipan.broker.cluster.moving.session_transfer import BUSY, Fetch, Piece, Prepare, Prepared
 from taipan.broker.cluster.moving.turns import KEPT, Mark, Turn
 from taipan.broker.cluster.nats.interface import BucketEntry, Watch
-from taipan.broker.cluster.wire import MessageRecord, Owned, thing_key
+from taipan.broker.cluster.wire import MessageRecord, SessionKey, thing_key
 from taipan.broker.core.cluster import RUNNING, STOPPED, CallFailed
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.message import Message
@@ -26,7 +26,7 @@ from ...support.peer import Peer
 from ...support.virtual_nats import VirtualNatsClient
 from ...support.wire import Publish
 from .test_handover import received
-from .test_ownership import attempt, leave_five, own, owner, sessions, until
+from .test_session_keys import attempt, leave_five, own, owner, sessions, until
 
 pytestmark = pytest.mark.asyncio
 
@@ -447,7 +447,7 @@ async def test_a_session_that_is_back_gets_what_is_kept_behind_what_still_comes_
         _, near, far = await prepare(cluster)
         await cluster[1].client("s", expiry=3600, session_present=True)
         await until(lambda: "s" not in sessions(cluster, 0))
-        key = own(cluster, 1).ownership.place("s")
+        key = own(cluster, 1).session_keys.place("s")
         assert key is not None
         client = await cluster[0].client("s", expiry=3600, session_present=True)
         await until(lambda: "s" not in sessions(cluster, 1))
@@ -622,11 +622,11 @@ async def test_a_mark_that_comes_before_it_is_known_whose_the_session_is_asks_fo
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
         client = await cluster[0].client("s", expiry=60)
         await client.subscribe("t", qos=2)
-        ownership = own(cluster, 0).ownership
-        key = ownership._places.pop(thing_key("s"))
+        session_keys = own(cluster, 0).session_keys
+        key = session_keys.places.by_key.pop(thing_key("s"))
         own(cluster, 1).handover.turns.mark(Mark("s", cluster.name(1), 0), [cluster.name(0)])
         await until(lambda: turns(cluster))
-        ownership._places[thing_key("s")] = key
+        session_keys.places.by_key[thing_key("s")] = key
         await until(lambda: not turns(cluster))
         far = await cluster[1].client("far")
         await far.publish("t", b"1", qos=2)
@@ -785,16 +785,16 @@ async def test_a_session_that_another_node_begins_anew_and_gives_back_loses_noth
         marks = own(cluster, 0).turns
         names = {cluster.name(number) for number in (0, 1, 3)}
         await until(lambda: (turn := marks.get("s")) is not None and turn.marks.keys() >= names)
-        fourth = own(cluster, 3).ownership
+        fourth = own(cluster, 3).session_keys
         place = fourth.place("s")
         session = cluster[1].server.broker.sessions.get("s")
         assert place is not None and session is not None
         earlier = {cluster.name(0): True, cluster.name(1): True}
         assert await fourth.take(session.client, cluster.name(3), False, place, 1.0, earlier)
-        await until(lambda: own(cluster, 0).ownership.node_of("s") == cluster.name(3))
-        fourth._unanswered.put("s", Owned("s", place.node, place.uid))
+        await until(lambda: own(cluster, 0).session_keys.node_of("s") == cluster.name(3))
+        fourth._unanswered.put("s", SessionKey("s", place.node, place.uid))
         fourth.settle_soon("s")
-        await until(lambda: own(cluster, 0).ownership.node_of("s") == cluster.name(1))
+        await until(lambda: own(cluster, 0).session_keys.node_of("s") == cluster.name(1))
         near = await cluster[3].client("another")
         await near.publish("t", b"2", qos=2)
         calls.serve(FETCH, own(cluster, 0).handover.outgoing._fetch)

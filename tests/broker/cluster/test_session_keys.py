@@ -18,11 +18,11 @@ from taipan.broker.cluster.moving import outgoing
 from taipan.broker.cluster.moving.handover import Handover
 from taipan.broker.cluster.moving.incoming import ADOPTED, FETCHING, HandoverRow, Incoming
 from taipan.broker.cluster.moving.outgoing import CANCEL, PREPARE, Leaving
-from taipan.broker.cluster.moving.ownership import BUCKET, RETRY, Ownership
+from taipan.broker.cluster.moving.session_keys import BUCKET, RETRY, SessionKeys
 from taipan.broker.cluster.moving.session_transfer import BUSY, Done, Fetch, Piece, Prepare, Prepared
 from taipan.broker.cluster.nats.interface import BucketEntry, Unavailable, Unknown, WrongRevision
 from taipan.broker.cluster.nats_cluster import NatsCluster
-from taipan.broker.cluster.wire import Owned, thing_key
+from taipan.broker.cluster.wire import SessionKey, thing_key
 from taipan.broker.core.cluster import STOPPED, CallFailed
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt import reason_codes as rc
@@ -70,7 +70,7 @@ def owner(cluster: ClusterNodes, client_id: str) -> bytes | None:
 
 def is_over(cluster: ClusterNodes, number: int, client_id: str) -> bool:
     """Whether this node knows of nobody who has the session."""
-    known = own(cluster, number).ownership.place(client_id)
+    known = own(cluster, number).session_keys.place(client_id)
     return known is None or not known.node
 
 
@@ -448,15 +448,15 @@ async def test_an_unanswered_write_gives_the_session_back(tmp_path: Path) -> Non
         await again.expect_publish("t", b"kept", 1)
 
 
-async def claim_without_an_answer(cluster: ClusterNodes) -> Ownership:
+async def claim_without_an_answer(cluster: ClusterNodes) -> SessionKeys:
     """Node 1 writes that session ``s`` of node 0 is its own, and does not hear that this was done; its part."""
     await cluster[0].leave_session("s", "t")
-    ownership = own(cluster, 1).ownership
+    session_keys = own(cluster, 1).session_keys
     own(cluster, 1).claims.step = lambda name: setattr(cluster.hub, "lose_answer", float(name == "stored"))
     peer = cluster[1].peer()
     await peer.connect("s", False, properties={c.SESSION_EXPIRY_INTERVAL: 60}, expect=0x88)
-    await until(lambda: ownership.has("s"))
-    return ownership
+    await until(lambda: session_keys.has("s"))
+    return session_keys
 
 
 async def test_an_unanswered_write_gives_the_session_back_after_a_restart(tmp_path: Path) -> None:
@@ -507,7 +507,7 @@ async def test_a_session_is_found_again_by_a_node_that_learns_late_of_its_leavin
         await old.drop()
         cluster.hub.delays["", cluster.name(0)] = (0.7, 0.7)
         await (await cluster[1].client("s", expiry=3600, clean_start=True)).drop()
-        assert "s" not in sessions(cluster, 0) and own(cluster, 0).ownership.has("s")
+        assert "s" not in sessions(cluster, 0) and own(cluster, 0).session_keys.has("s")
         await cluster[0].client("s", expiry=3600, session_present=True)
 
 
@@ -518,8 +518,8 @@ async def test_a_client_that_has_gone_takes_no_session_from_one_that_is_there(tm
         cluster.partition({0}, {1}, quorum=1)
         gone = cluster[1].peer()
         connecting = asyncio.ensure_future(attempt(gone, "s", clean_start=False))
-        ownership = own(cluster, 1).ownership
-        await until(lambda: ownership.busy("s"))
+        session_keys = own(cluster, 1).session_keys
+        await until(lambda: session_keys.busy("s"))
         if how == "reset":
             gone.abort()
             with pytest.raises(AssertionError):
@@ -527,7 +527,7 @@ async def test_a_client_that_has_gone_takes_no_session_from_one_that_is_there(tm
         else:
             await gone.send(Disconnect())
         cluster.heal()
-        await until(lambda: not ownership.busy("s"))
+        await until(lambda: not session_keys.busy("s"))
         await old.nothing()
         assert sessions(cluster, 0) == {"s"} and not sessions(cluster, 1)
         if how == "DISCONNECT":
@@ -543,11 +543,11 @@ async def test_a_client_that_has_gone_begins_no_session_anew_elsewhere(tmp_path:
         cluster.hub.delays[cluster.name(1), ""] = (0.3, 0.3)
         gone = cluster[1].peer()
         connecting = asyncio.ensure_future(attempt(gone, "s", properties=MINUTE, clean_start=False))
-        await until(lambda: own(cluster, 1).ownership.busy("s"))
+        await until(lambda: own(cluster, 1).session_keys.busy("s"))
         gone.abort()
         with pytest.raises(AssertionError):
             await connecting
-        await until(lambda: not own(cluster, 1).ownership.busy("s"))
+        await until(lambda: not own(cluster, 1).session_keys.busy("s"))
         cluster.heal()
         await cluster.wait_until_running()
         await old.nothing()
@@ -560,8 +560,8 @@ async def test_a_session_stays_where_it_was_if_its_client_goes_as_another_node_t
         await leave_five(cluster)
         cluster.partition({0}, {1}, quorum=1)
         await until(lambda: own(cluster, 1).members()[0].status == STOPPED)
-        ownership = own(cluster, 1).ownership
-        write = ownership._write
+        session_keys = own(cluster, 1).session_keys
+        write = session_keys._write
         gone = cluster[1].peer()
 
         async def written(*arguments: Any) -> int:
@@ -570,11 +570,11 @@ async def test_a_session_stays_where_it_was_if_its_client_goes_as_another_node_t
             await until(lambda: not cluster[1].server.connections)
             return revision
 
-        ownership._write = written  # type: ignore[method-assign]
+        session_keys._write = written  # type: ignore[method-assign]
         with pytest.raises(AssertionError):
             await gone.connect("s", properties=MINUTE, clean_start=False)
-        ownership._write = write  # type: ignore[method-assign]
-        await until(lambda: not ownership.busy("s") and not ownership.has("s"))
+        session_keys._write = write  # type: ignore[method-assign]
+        await until(lambda: not session_keys.busy("s") and not session_keys.has("s"))
         cluster.heal()
         await cluster.wait_until_running()
         client = await cluster[1].client("s", expiry=60, session_present=True)
@@ -589,8 +589,8 @@ async def test_a_session_stays_where_it_was_if_its_client_is_refused_after_that(
         await leave_five(cluster)
         cluster.partition({0}, {1}, quorum=1)
         await until(lambda: own(cluster, 1).members()[0].status == STOPPED)
-        ownership = own(cluster, 1).ownership
-        write = ownership._write
+        session_keys = own(cluster, 1).session_keys
+        write = session_keys._write
         memory = cluster[1].server.memory
         limit = memory.limit
 
@@ -601,13 +601,13 @@ async def test_a_session_stays_where_it_was_if_its_client_is_refused_after_that(
             assert cluster[1].server.broker.short_of_memory
             return revision
 
-        ownership._write = written  # type: ignore[method-assign]
+        session_keys._write = written  # type: ignore[method-assign]
         refused = cluster[1].peer()
         await refused.connect("s", clean_start=False, properties=MINUTE, expect=rc.QUOTA_EXCEEDED)
-        ownership._write = write  # type: ignore[method-assign]
+        session_keys._write = write  # type: ignore[method-assign]
         memory.limit = limit
         await cluster[1].pass_time(1)
-        await until(lambda: not ownership.busy("s") and not ownership.has("s"))
+        await until(lambda: not session_keys.busy("s") and not session_keys.has("s"))
         cluster.heal()
         await cluster.wait_until_running()
         client = await cluster[1].client("s", expiry=60, session_present=True)
@@ -622,9 +622,9 @@ async def test_a_key_that_is_given_back_still_names_the_user_of_the_session(tmp_
         2, directory=tmp_path, level="disk", cluster=QUICK, access={"users": users("ann")}
     ) as cluster:
         await cluster[0].client("s", expiry=3600, username="ann", password=PASSWORD)
-        ownership = own(cluster, 1).ownership
-        await until(lambda: ownership.place("s"))
-        place = ownership.place("s")
+        session_keys = own(cluster, 1).session_keys
+        await until(lambda: session_keys.place("s"))
+        place = session_keys.place("s")
         session = cluster[0].server.broker.sessions.get("s")
         assert place is not None and session is not None
         nats = own(cluster, 1).context.nats
@@ -636,10 +636,10 @@ async def test_a_key_that_is_given_back_still_names_the_user_of_the_session(tmp_
 
         nats.write = unanswered  # type: ignore[method-assign]
         with pytest.raises(Unknown):
-            await ownership.take(session.client, cluster.name(1), False, place, 1.0, {})
+            await session_keys.take(session.client, cluster.name(1), False, place, 1.0, {})
         nats.write = write  # type: ignore[method-assign]
-        await until(lambda: not ownership.busy("s") and not ownership.has("s"))
-        owned = await ownership.read("s")
+        await until(lambda: not session_keys.busy("s") and not session_keys.has("s"))
+        owned = await session_keys.read("s")
         assert owned is not None and (owned.node, owned.owner) == (cluster.name(0), session.owner)
         assert session.owner
 
@@ -652,7 +652,7 @@ async def test_a_session_that_was_asked_for_and_then_begun_anew_does_not_come_ba
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster={**QUICK, "takeover": "fresh"}) as cluster:
         await leave_five(cluster)
         far = own(cluster, 1)
-        known = far.ownership.place("s")
+        known = far.session_keys.place("s")
         assert known is not None
         ask = Prepare("s", "move", known.revision, "", None, False, False)
         await far.calls.call(cluster.name(0), PREPARE, msgspec.msgpack.encode(ask))
@@ -660,7 +660,7 @@ async def test_a_session_that_was_asked_for_and_then_begun_anew_does_not_come_ba
         await until(lambda: far.members()[0].status == STOPPED)
         client = await cluster[1].client("s", expiry=60, clean_start=clean_start, session_present=False)
         cluster.heal()
-        await until(lambda: own(cluster, 0).ownership.node_of("s") == cluster.name(1))
+        await until(lambda: own(cluster, 0).session_keys.node_of("s") == cluster.name(1))
         await cluster.wait_until_running()
         await far.calls.call(cluster.name(0), CANCEL, msgspec.msgpack.encode(Done("s", "move")))
         for number in range(0 if clean_start else 5):
@@ -676,8 +676,8 @@ async def test_a_client_that_sends_disconnect_before_it_has_its_session_begins_n
         cluster.hub.delays[cluster.name(0), ""] = (0.3, 0.3)
         gone = cluster[0].peer()
         connecting = asyncio.ensure_future(attempt(gone, "s", properties=MINUTE))
-        ownership = own(cluster, 0).ownership
-        await until(lambda: ownership.busy("s"))
+        session_keys = own(cluster, 0).session_keys
+        await until(lambda: session_keys.busy("s"))
         await gone.send(Disconnect())
         assert await connecting == rc.SERVER_UNAVAILABLE
         cluster.hub.delays.clear()
@@ -857,10 +857,10 @@ async def rewritten(cluster: ClusterNodes) -> None:
     """The key of the second node's session is written once more: as another one does whose claim was not answered."""
     session = cluster[1].server.broker.sessions.get("s")
     assert session is not None
-    ownership = own(cluster, 1).ownership
-    assert await ownership.keep(session)
-    owner = ownership.place("s")
-    await until(lambda: own(cluster, 0).ownership.place("s") == owner)
+    session_keys = own(cluster, 1).session_keys
+    assert await session_keys.keep(session)
+    owner = session_keys.place("s")
+    await until(lambda: own(cluster, 0).session_keys.place("s") == owner)
 
 
 @pytest.mark.parametrize("takeover", ["fresh", "refuse"])
@@ -923,21 +923,21 @@ async def test_the_late_answer_of_a_write_takes_no_session_back(
     """The first node has written that it keeps the session; when it learns that, the second one has it."""
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
         await cluster[0].leave_session("s", "t", qos=1)
-        ownership, nats = own(cluster, 0).ownership, cluster.clients[0]
+        session_keys, nats = own(cluster, 0).session_keys, cluster.clients[0]
         write = nats.write
 
         async def answer_late(*arguments: Any) -> int:
             revision = await write(*arguments)
             monkeypatch.setattr(nats, "write", write)
             await cluster[1].client("s", expiry=60, session_present=True)
-            await until(lambda: ownership.node_of("s") == cluster.name(1))
+            await until(lambda: session_keys.node_of("s") == cluster.name(1))
             return revision
 
         monkeypatch.setattr(nats, "write", answer_late)
         session = cluster[0].server.broker.sessions.get("s")
         assert session is not None
-        assert not await ownership.keep(session)
-        assert ownership.node_of("s") == cluster.name(1) and not ownership.has("s")
+        assert not await session_keys.keep(session)
+        assert session_keys.node_of("s") == cluster.name(1) and not session_keys.has("s")
         await until(lambda: "s" not in sessions(cluster, 0))
 
 
@@ -1009,7 +1009,7 @@ async def test_what_a_node_wrote_before_it_died_takes_no_session_afterwards(tmp_
     settings = {**QUICK, "takeover": "refuse", "takeover_timeout": 60}
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=settings) as cluster:
         await leave_five(cluster)
-        late = own(cluster, 1).context.wire.write(Owned("s", cluster.name(1), own(cluster, 1).context.wire.uid))
+        late = own(cluster, 1).context.wire.write(SessionKey("s", cluster.name(1), own(cluster, 1).context.wire.uid))
         revision = cluster.hub.buckets[BUCKET].last[thing_key("s")].revision
         await die_as_it_adopts(cluster)
         await cluster.start(1)
@@ -1052,15 +1052,15 @@ async def test_a_session_that_ends_before_it_is_known_who_has_it_stays_so(
         monkeypatch.setattr(
             Members, "known", property(lambda self: told(self) and (known[0] or self._context.node != name))
         )
-        settles, settle = asyncio.Event(), Ownership.settle_earlier_life
+        settles, settle = asyncio.Event(), SessionKeys.settle_earlier_life
 
-        async def without_nats(self: Ownership, client_id: str, node: str) -> None:
+        async def without_nats(self: SessionKeys, client_id: str, node: str) -> None:
             if not members_are_late:
                 cluster.partition({0}, {1})
             settles.set()
             await settle(self, client_id, node)
 
-        monkeypatch.setattr(Ownership, "settle_earlier_life", without_nats)
+        monkeypatch.setattr(SessionKeys, "settle_earlier_life", without_nats)
 
         async def end() -> None:
             client = cluster[0].peer()
@@ -1082,7 +1082,7 @@ async def test_a_session_that_ends_before_it_is_known_who_has_it_stays_so(
         known[0] = True
         cluster.heal()
         await cluster.wait_until_running()
-        await until(lambda: "s" not in sessions(cluster, 1) and not own(cluster, 1).ownership.busy("s"))
+        await until(lambda: "s" not in sessions(cluster, 1) and not own(cluster, 1).session_keys.busy("s"))
         assert owner(cluster, "s") is None
         await cluster[1].client("s", expiry=60, session_present=False)
 
@@ -1112,13 +1112,13 @@ async def test_a_disk_in_trouble_keeps_no_client_from_going_elsewhere_when_its_s
         with monkeypatch.context() as patch:
             patch.setattr(first.context.tables, "stored", in_trouble)
             await client.disconnect(properties=END)
-            await until(lambda: first.ownership._not_stored)
+            await until(lambda: first.session_keys._not_stored)
             properties = {c.SESSION_EXPIRY_INTERVAL: expiry}
             assert await attempt(cluster[1].peer(), "s", clean_start=True, properties=properties) == 0
             # Should the first node have it again after its next start, this tells that it is over.
-            key = own(cluster, 1).ownership.place("s")
+            key = own(cluster, 1).session_keys.place("s")
             assert key is not None and key.earlier == {cluster.name(0): False}
-        await until(lambda: not first.ownership._not_stored)
+        await until(lambda: not first.session_keys._not_stored)
 
 
 @pytest.mark.parametrize("at", [0, 1])
@@ -1194,7 +1194,7 @@ async def test_a_session_that_was_asked_for_and_is_over_after_a_restart_leaves_n
             await answered.wait()  # an event that this test holds: a garbage collection would end the task
             return False
 
-        own(cluster, 1).ownership.take = never  # type: ignore[method-assign]
+        own(cluster, 1).session_keys.take = never  # type: ignore[method-assign]
         elsewhere = asyncio.create_task(cluster[1].client("s", expiry=60))
         await asked.wait()
         assert await own(cluster, 0).context.tables.stored()
@@ -1232,15 +1232,15 @@ async def be_back_when_it_is_over(cluster: ClusterNodes, monkeypatch: pytest.Mon
     new = await cluster[1].client("s", expiry=3600, session_present=False)
     await new.disconnect(properties=END)
     await until(lambda: is_over(cluster, 1, "s"))
-    settle_soon, held = Ownership.settle_soon, [True]
+    settle_soon, held = SessionKeys.settle_soon, [True]
 
-    def later(self: Ownership, client_id: str) -> None:
+    def later(self: SessionKeys, client_id: str) -> None:
         if not held[0] or self._context.node != cluster.name(0):
             settle_soon(self, client_id)
 
-    monkeypatch.setattr(Ownership, "settle_soon", later)
+    monkeypatch.setattr(SessionKeys, "settle_soon", later)
     await cluster.start(0)
-    await until(lambda: own(cluster, 0).ownership.place("s") is not None and is_over(cluster, 0, "s"))
+    await until(lambda: own(cluster, 0).session_keys.place("s") is not None and is_over(cluster, 0, "s"))
     return held
 
 
@@ -1318,7 +1318,7 @@ async def test_nor_is_one_that_begins_so_where_an_earlier_one_has_just_ended(
         await client.expect_publish("u", b"1", 1)
         cluster.heal()
         await until(lambda: own(cluster, 1).node_of("s") == cluster.name(0))
-        assert not list(own(cluster, 0).ownership._ended.items())
+        assert not list(own(cluster, 0).session_keys._ended.items())
 
 
 @pytest.mark.parametrize("takeover", ["fresh", "refuse"])
@@ -1392,7 +1392,7 @@ async def test_a_session_of_a_node_that_replaced_a_forced_out_one_stays(
         await cluster[1].leave_session("s", "t")
         await cluster.kill(1)
         await until(lambda: own(cluster, 0).members()[1].status == STOPPED)
-        nats, tried, goes_on = own(cluster, 0).ownership._nats, list[str](), asyncio.Event()
+        nats, tried, goes_on = own(cluster, 0).session_keys._nats, list[str](), asyncio.Event()
         write = nats.write
 
         async def late(bucket: str, key: str, value: bytes | None, *args: Any) -> int:
@@ -1425,7 +1425,7 @@ async def test_a_client_keeps_its_session_where_the_end_of_an_earlier_one_is_tol
         await cluster[0].leave_session("s", "t", qos=2)
         await cluster.kill(0)
         await until(lambda: own(cluster, 1).members()[0].status == STOPPED)
-        watch = own(cluster, 1).ownership._watch
+        watch = own(cluster, 1).session_keys._watch
         assert isinstance(watch, VirtualWatch)
         tell, late = watch._on_entry, list[BucketEntry]()
         watch._on_entry = late.append
@@ -1450,7 +1450,7 @@ async def test_a_client_that_is_back_at_a_node_that_was_cut_off_keeps_its_sessio
         await new.disconnect(properties=END)
         await until(lambda: is_over(cluster, 1, "s"))
         back = await cluster[0].client("s", expiry=3600, session_present=True)
-        watch = own(cluster, 0).ownership._watch
+        watch = own(cluster, 0).session_keys._watch
         assert isinstance(watch, VirtualWatch)
         tell, told = watch._on_entry, list[BucketEntry]()
         watch._on_entry = told.append
@@ -1517,9 +1517,9 @@ async def test_a_client_is_let_in_where_the_key_of_a_node_that_is_forced_out_cou
 
 async def test_the_session_of_a_node_that_is_no_member_is_nobodys(tmp_path: Path) -> None:
     async with cluster_nodes(2, directory=tmp_path) as cluster:
-        owned = own(cluster, 1).context.wire.write(Owned("s", "n9@gone", "uid of n9"))
+        owned = own(cluster, 1).context.wire.write(SessionKey("s", "n9@gone", "uid of n9"))
         await cluster.clients[1].write(BUCKET, thing_key("s"), owned, 0, "nonce")
-        await until(lambda: own(cluster, 0).ownership.node_of("s") == "n9@gone")
+        await until(lambda: own(cluster, 0).session_keys.node_of("s") == "n9@gone")
         assert own(cluster, 0).node_of("s") is None
 
 

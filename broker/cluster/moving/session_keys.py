@@ -1,4 +1,4 @@
-"""Ownership: which node has the session of a Client Identifier. Bucket ``sessions`` has a key for each session that
+"""SessionKeys: which node has the session of a Client Identifier. Bucket ``sessions`` has a key for each session that
 outlives its connection; beginning, moving and ending one is a compare-and-set on its key.
 
 An unanswered write may be applied later. It is sent again with the same nonce until there is an answer. If there is
@@ -14,7 +14,8 @@ session if it found no key. Therefore the key stays, without a node, until the n
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Final
 
 import msgspec
@@ -26,7 +27,9 @@ from ..members.members import Members
 from ..members.peer import Peer
 from ..nats.interface import BucketEntry, NoAnswer, Unavailable, Unknown, Watch, WrongRevision
 from ..tasks import Tasks
-from ..wire import MALFORMED, Header, Owned, thing_key
+from ..wire import SessionKey, thing_key
+from .key_locks import KeyLocks
+from .known_places import KnownPlaces
 from .session_nodes import Moves, SessionPlace
 
 logger = logging.getLogger(__name__)
@@ -52,7 +55,7 @@ class Ended(msgspec.Struct, array_like=True, frozen=True):
     revision: int
 
 
-class Ownership:
+class SessionKeys:
     """Which node has which session; ``claims`` changes it for a CONNECT."""
 
     def __init__(self, context: ClusterContext, members: Members, moves: Moves) -> None:
@@ -60,26 +63,17 @@ class Ownership:
         self._nats = context.nats
         self._members = members
         self._moves = moves
-        self._reader = context.wire.reader(Owned)
         self._watch: Watch | None = None
         self._current = asyncio.Event()
-        # By ``thing_key`` of the client ID.
-        self._places: dict[str, SessionPlace] = {}
-        # The keys of this node's sessions, with the client IDs.
-        self._ours: dict[str, str] = {}
-        # The keys of sessions that no node has, with the client IDs: nodes that were away may still have copies.
-        self._over: dict[str, str] = {}
-        # Names and uids of nodes, each once.
-        self._texts: dict[str, str] = {}
-        # Locks by client ID, with the number of tasks that use or wait for each.
-        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
+        self.places = KnownPlaces(context)
+        self._locks = KeyLocks()
         # Clients whose key must be checked: the session has ended, or begun without a key, or a write was not answered.
         self._to_settle: dict[str, None] = {}
         # For each client whose key was taken from another node and whose session has not begun: whether it still waits.
         self._beginning: dict[str, Callable[[], bool]] = {}
         # After an unanswered write: which node had the session, to restore the key if that write was applied. If
         # another node has asked for a session: that this node has it.
-        self._unanswered = context.tables.open(TABLE, Owned)
+        self._unanswered = context.tables.open(TABLE, SessionKey)
         self._ended = context.tables.open(TABLE_ENDED, Ended)
         # Sessions whose end is not on disk, because the disk has an error: the key stays until it is.
         self._not_stored: set[str] = set()
@@ -116,85 +110,61 @@ class Ownership:
     # -------------------------------------------------------------- the bucket
 
     def _entry(self, entry: BucketEntry) -> None:
-        if self._is_old(entry.key, entry.revision):
+        places = self.places
+        if places.is_old(entry.key, entry.revision):
             return
-        found = self._read(entry)
+        found = places.read(entry)
         if found is not None:
-            header, owned = found
-            self._note(entry.key, owned, entry.revision)
-            if self.has(owned.client_id):
+            header, value = found
+            self._note(entry.key, value, entry.revision)
+            if self.has(value.client_id):
                 if header.node != self._context.node:
-                    self._moves.returned(owned.client_id)
-                elif owned.client_id not in self._context.broker.sessions and owned.client_id not in self._locks:
+                    self._moves.returned(value.client_id)
+                elif value.client_id not in self._context.broker.sessions and value.client_id not in self._locks:
                     # It was taken by an earlier life of this node.
-                    asyncio.get_running_loop().call_later(RETRY, self.look_at, owned.client_id)
-            return
-        if entry.value is None:
-            self._places.pop(entry.key, None)
+                    asyncio.get_running_loop().call_later(RETRY, self.look_at, value.client_id)
+        elif entry.value is None:
+            client_id = places.forget(entry.key)
             self._over_no_more(entry.key)
-            client_id = self._ours.pop(entry.key, None)
             if client_id is not None:
                 self.settle_soon(client_id)
-            return
-        # The value is not readable: the node that has the session writes it again.
-        known = self._places.get(entry.key)
-        if entry.key in self._ours:
-            self.settle_soon(self._ours[entry.key])
-        elif known is None or not known.node:
-            self._places[entry.key] = SessionPlace("", "", entry.revision)
+        elif entry.key in places.ours:
+            self.settle_soon(places.ours[entry.key])  # this node writes a readable value again
+        else:
+            places.note_unreadable(entry.key, entry.revision)
 
-    def _read(self, entry: BucketEntry) -> tuple[Header, Owned] | None:
-        """Return the header and the value of an entry."""
-        found = None if entry.value is None else self._reader.value(entry.value)
-        if found is not None and thing_key(found[1].client_id) != entry.key:
-            self._context.refusals.add(MALFORMED, found[0].node, "-")
-            return None
-        return found
-
-    def _is_old(self, key: str, revision: int) -> bool:
-        """Return whether the bucket has reported a later value of this key. If the first answers of a write were lost,
-        the key may have changed in the meantime."""
-        known = self._places.get(key)
-        return known is not None and revision < known.revision
-
-    def _note(self, key: str, owned: Owned, revision: int) -> None:
+    def _note(self, key: str, value: SessionKey, revision: int) -> None:
         """Note the value of a key in the bucket."""
-        if self._is_old(key, revision):
+        places = self.places
+        if places.is_old(key, revision):
             return
-        client_id = owned.client_id
-        place = SessionPlace(self._text(owned.node), self._text(owned.uid), revision, owned.earlier or None)
-        before = self._places.get(key)
-        self._places[key] = place
-        if self.is_ours(place):
+        client_id = value.client_id
+        before = places.by_key.get(key)
+        place = places.note(key, value, revision)
+        if place.node:
             self._over_no_more(key)
-            self._ours[key] = client_id
-            wanted = [node for node, wanted in owned.earlier.items() if wanted and not owned.clean_start]
+        if places.is_ours(place):
+            wanted = [node for node, wanted in value.earlier.items() if wanted and not value.clean_start]
             self._moves.went_on_without(client_id, wanted)
             return
-        self._ours.pop(key, None)
         self._moves.went_on_without(client_id, [])
         node = self._context.node
         session = self._context.broker.sessions.get(client_id)
         if not place.node:
-            self._over[key] = client_id
-            if node in owned.earlier or (session is not None and session.persistent):
+            if node in value.earlier or (session is not None and session.persistent):
                 self.settle_soon(client_id)
             return
-        self._over_no_more(key)
         if session is not None and place.node != node:
-            unwanted = owned.clean_start or not owned.earlier.get(node, True)
-            anew = unwanted or node in owned.earlier
-            last_epoch = before.revision if before is not None and self.is_ours(before) else 0
+            unwanted = value.clean_start or not value.earlier.get(node, True)
+            anew = unwanted or node in value.earlier
+            last_epoch = before.revision if before is not None and places.is_ours(before) else 0
             self._moves.lost(session, place.node, revision, unwanted, anew, last_epoch)
 
     def _over_no_more(self, key: str) -> None:
         """Handle a change or deletion of a key whose session had ended."""
-        client_id = self._over.pop(key, None)
+        client_id = self.places.over.pop(key, None)
         if client_id is not None:
             self._ended.remove(client_id)
-
-    def _text(self, text: str) -> str:
-        return self._texts.setdefault(text, text)
 
     def _is_current(self) -> None:
         """Continue when the watch has reported the whole bucket."""
@@ -211,30 +181,29 @@ class Ownership:
     def _look_at_all(self) -> None:
         """Write keys for sessions without a key, and delete keys without a session."""
         broker = self._context.broker
-        for client_id in self._ours.values():
+        for client_id in self.places.ours.values():
             if client_id not in broker.sessions:
                 self._to_settle[client_id] = None
         for session in broker.sessions:
-            if session.persistent and thing_key(session.client_id) not in self._places:
+            if session.persistent and thing_key(session.client_id) not in self.places.by_key:
                 self._to_settle[session.client_id] = None
         for client_id, ended in list(self._ended.items()):
             known = self.place(client_id)
             if known is None or known.revision != ended.revision:
                 self._ended.remove(client_id)
-        for key, place in list(self._places.items()):
+        for key, place in list(self.places.by_key.items()):
             if place.node == self._context.node and not self.is_ours(place):
                 self._tasks.run(self._delete_key(key))  # of this node's earlier data, which no longer exists
 
     def _lost(self, bucket: str) -> None:
         """Write the keys of this node's sessions again, because the bucket is empty. Every running node does so."""
         if bucket == BUCKET:
-            self._places.clear()
-            self._ours.clear()
-            for key in list(self._over):
+            self.places.clear()
+            for key in list(self.places.over):
                 self._over_no_more(key)
 
     async def _delete_key(self, key: str) -> None:
-        place = self._places[key]
+        place = self.places.by_key[key]
         with contextlib.suppress(WrongRevision, Unknown, Unavailable):
             await self._nats.write(BUCKET, key, None, place.revision, self._context.nonce())
 
@@ -242,11 +211,11 @@ class Ownership:
         """End the sessions of a removed node. If this node itself leaves, the others continue theirs."""
         if self._members.left:
             return
-        places = {key: place for key, place in self._places.items() if place.node == peer.name}
+        places = self.places.of_node(peer.name)
         if places:
             self._tasks.run(self._end_sessions_of(peer.name, places))
-        for key, client_id in list(self._over.items()):
-            if peer.name in (self._places[key].earlier or {}):
+        for key, client_id in list(self.places.over.items()):
+            if peer.name in (self.places.by_key[key].earlier or {}):
                 self.settle_soon(client_id)
 
     async def _end_sessions_of(self, node: str, places: dict[str, SessionPlace]) -> None:
@@ -254,7 +223,7 @@ class Ownership:
         while: in the meantime, a replacement may have the node's name, and a client its session there."""
         ended = 0
         for key, gone in places.items():
-            while (place := self._places.get(key)) is not None and (place.node, place.uid) == (node, gone.uid):
+            while (place := self.places.by_key.get(key)) is not None and (place.node, place.uid) == (node, gone.uid):
                 try:
                     await self._nats.write(BUCKET, key, None, place.revision, self._context.nonce())
                     ended += 1
@@ -271,17 +240,20 @@ class Ownership:
     # ----------------------------------------------------------------- questions
 
     def node_of(self, client_id: str) -> str | None:
-        """Return the other node that has this session."""
-        place = self._places.get(thing_key(client_id))
-        return None if place is None or not place.node or place.node == self._context.node else place.node
+        """As ``KnownPlaces.node_of``."""
+        return self.places.node_of(client_id)
 
     def place(self, client_id: str) -> SessionPlace | None:
-        """Return which node has the session, as far as this node knows."""
-        return self._places.get(thing_key(client_id))
+        """As ``KnownPlaces.place``."""
+        return self.places.place(client_id)
 
     def is_ours(self, place: SessionPlace) -> bool:
-        """Return whether this is the place of this node, with its present data."""
-        return place.node == self._context.node and place.uid == self._context.wire.uid
+        """As ``KnownPlaces.is_ours``."""
+        return self.places.is_ours(place)
+
+    def has(self, client_id: str, revision: int | None = None) -> bool:
+        """As ``KnownPlaces.has``."""
+        return self.places.has(client_id, revision)
 
     def peer(self, node: str) -> Peer | None:
         """Return another node; ``None``: it is not a member any more."""
@@ -295,16 +267,11 @@ class Ownership:
     @property
     def unfinished(self) -> int:
         """Return the number of keys that this node has to change, or whose state is uncertain."""
-        return len({*self._to_settle, *self._ours.values()}) + len(self._unanswered) + len(self._tasks)
+        return len({*self._to_settle, *self.places.ours.values()}) + len(self._unanswered) + len(self._tasks)
 
     async def known(self) -> None:
         """Wait until the bucket has reported which node has each session."""
         await self._current.wait()
-
-    def has(self, client_id: str, revision: int | None = None) -> bool:
-        """Return whether, according to the bucket, this node has the session, with this revision of the key."""
-        key = thing_key(client_id)
-        return key in self._ours and revision in (None, self._places[key].revision)
 
     def knows(self, client_id: str) -> bool:
         """Return whether a key of this node is as expected: its session is here, or has ended and the key will soon be
@@ -359,7 +326,7 @@ class Ownership:
         if not self._stopped and (without_session or client_id in self._beginning):
             self.settle_soon(client_id)
 
-    def give_back_unless_begun(self, client_id: str, before: Owned, waits: Callable[[], bool]) -> None:
+    def give_back_unless_begun(self, client_id: str, before: SessionKey, waits: Callable[[], bool]) -> None:
         """Give a key back to its node, unless a session begins here: the client may go, or may be refused. No CONNACK
         has told of a new session then."""
         if not self._beginning:
@@ -379,20 +346,9 @@ class Ownership:
             self._context.broker.hooks.session_created.remove(self._session_created)
         return True
 
-    @contextlib.asynccontextmanager
-    async def locked(self, client_id: str) -> AsyncIterator[None]:
+    def locked(self, client_id: str) -> AbstractAsyncContextManager[None]:
         """Let no other task change the key of a client."""
-        lock, waiting = self._locks.get(client_id) or (asyncio.Lock(), 0)
-        self._locks[client_id] = (lock, waiting + 1)
-        try:
-            async with lock:
-                yield
-        finally:
-            lock, waiting = self._locks[client_id]
-            if waiting == 1:
-                del self._locks[client_id]
-            else:
-                self._locks[client_id] = (lock, waiting - 1)
+        return self._locks.locked(client_id)
 
     def _others(self, *earlier: dict[str, bool] | None) -> dict[str, bool]:
         """Return those of these nodes that are other members; for each, the last value applies."""
@@ -411,8 +367,8 @@ class Ownership:
         timeout: float,
         earlier: dict[str, bool],
     ) -> bool:
-        """Write which node has the session; ``node`` empty: none. ``earlier``: as in ``wire.Owned``, in addition to
-        those of ``before``. Return False if the key was not ``before`` any more.
+        """Write which node has the session; ``node`` empty: none. Return False if the key was not ``before`` any more.
+        ``earlier``: as in ``wire.SessionKey``, in addition to those of ``before``.
 
         :raises Unavailable: it was certainly not written.
         :raises Unknown: it may be written, now or later; a background task settles this.
@@ -423,42 +379,42 @@ class Ownership:
         if clean_start or not node:
             made = dict.fromkeys(made, False)
         giver = self._moves.giver(client_id) if node else ""
-        owned = Owned(client_id, node, uid, client.owner, clean_start, made, giver) if node or made else None
+        value = SessionKey(client_id, node, uid, client.owner, clean_start, made, giver) if node or made else None
         key = thing_key(client_id)
         try:
-            revision = await self._write(client_id, owned, 0 if before is None else before.revision, timeout)
+            revision = await self._write(client_id, value, 0 if before is None else before.revision, timeout)
         except WrongRevision:
             await self.read(client_id)
             return False
         except Unknown:
             was = SessionPlace("", "", 0) if before is None else before
-            self._unanswered.put(client_id, Owned(client_id, was.node, was.uid, earlier=was.earlier or {}))
+            self._unanswered.put(client_id, SessionKey(client_id, was.node, was.uid, earlier=was.earlier or {}))
             self.settle_soon(client_id)
             raise
-        return not self._is_old(key, revision)
+        return not self.places.is_old(key, revision)
 
-    async def read(self, client_id: str) -> Owned | None:
+    async def read(self, client_id: str) -> SessionKey | None:
         """Return the value that the leader has."""
         key = thing_key(client_id)
         entry = await self._nats.read(BUCKET, key)
         if entry is None:
             return None
         self._entry(entry)
-        found = self._read(entry)
+        found = self.places.read(entry)
         return None if found is None else found[1]
 
     async def keep(self, session: Session) -> bool:
         """Write once more that this node has a session, so that a late write of another node finds another revision.
         Return False if another node has it."""
         client_id = session.client_id
-        owned = await self.read(client_id)
+        value = await self.read(client_id)
         place = self.place(client_id)
-        if owned is not None and (place is None or not self.is_ours(place)):
+        if value is not None and (place is None or not self.is_ours(place)):
             return False
-        earlier = self._others(None if owned is None else owned.earlier)
+        earlier = self._others(None if value is None else value.earlier)
         try:
             await self._write(
-                client_id, self._owned_here(session, earlier), 0 if owned is None or place is None else place.revision
+                client_id, self._key_here(session, earlier), 0 if value is None or place is None else place.revision
             )
         except WrongRevision:
             return False
@@ -466,7 +422,7 @@ class Ownership:
 
     def key_may_go(self, client_id: str) -> None:
         """Note that the key may change, now or later: another node has asked for the session, or it has ended."""
-        self._unanswered.put(client_id, Owned(client_id, self._context.node, self._context.wire.uid))
+        self._unanswered.put(client_id, SessionKey(client_id, self._context.node, self._context.wire.uid))
 
     def may_be_taken(self, client_id: str) -> bool:
         """Return whether the key may still change in this way, as far as this node knows."""
@@ -532,7 +488,7 @@ class Ownership:
         place = self.place(client_id)
         if place is None or place.node != node:
             return
-        self._unanswered.put(client_id, Owned(client_id, node, place.uid, earlier=place.earlier or {}))
+        self._unanswered.put(client_id, SessionKey(client_id, node, place.uid, earlier=place.earlier or {}))
         while client_id in self._unanswered:
             # Without the lock: a claim has it until this is decided, and does not change the key in the meantime.
             with contextlib.suppress(Unavailable, Unknown, NoAnswer, WrongRevision, NotStored):
@@ -556,74 +512,73 @@ class Ownership:
             self._entry(entry)
             if self._moves.leaves(client_id):
                 return  # it was on its way: this stays noted until it has arrived
-        found = None if entry is None else self._read(entry)
-        owned = None if found is None else found[1]
+        found = self.places.read(entry)
+        value = None if found is None else found[1]
         revision = 0 if entry is None or entry.value is None else entry.revision
         session = self._context.broker.sessions.get(client_id)
         stays = session is not None and session.persistent
-        ours = owned is not None and owned.node == self._context.node and owned.uid == self._context.wire.uid
-        if owned is not None and not ours:
-            if back is not None and owned.node == back.node:
-                await self._write(client_id, owned, revision)
-            elif not owned.node:
-                await self._settle_ended(client_id, owned, revision)
-        elif owned is not None and stays:
+        ours = value is not None and value.node == self._context.node and value.uid == self._context.wire.uid
+        if value is not None and not ours:
+            if back is not None and value.node == back.node:
+                await self._write(client_id, value, revision)
+            elif not value.node:
+                await self._settle_ended(client_id, value, revision)
+        elif value is not None and stays:
             if back is not None and back.node == self._context.node:
-                await self._write(client_id, owned, revision)
-        elif ours and owned is not None:
+                await self._write(client_id, value, revision)
+        elif ours and value is not None:
             if back is not None and back.node not in ("", self._context.node):
-                await self._write(client_id, msgspec.structs.replace(back, owner=back.owner or owned.owner), revision)
+                await self._write(client_id, msgspec.structs.replace(back, owner=back.owner or value.owner), revision)
             else:
-                earlier = self._others(owned.earlier, self._moves.untold(client_id))
-                await self._write_end(client_id, self._over_at(client_id, earlier), revision)
-        elif owned is None and stays and session is not None and not self._moves.is_undecided(client_id):
-            await self._write(client_id, self._owned_here(session, {}), revision)
-        elif owned is None and back is not None:
+                earlier = self._others(value.earlier, self._moves.untold(client_id))
+                await self._write_end(client_id, self._key_of_ended(client_id, earlier), revision)
+        elif value is None and stays and session is not None and not self._moves.is_undecided(client_id):
+            await self._write(client_id, self._key_here(session, {}), revision)
+        elif value is None and back is not None:
             await self._write(client_id, None, revision)
         self._unanswered.remove(client_id)
         self._not_stored.discard(client_id)
 
-    async def _settle_ended(self, client_id: str, owned: Owned, revision: int) -> None:
+    async def _settle_ended(self, client_id: str, value: SessionKey, revision: int) -> None:
         """End this node's copy of a session that continued without this node and has ended elsewhere."""
         session = self._context.broker.sessions.get(client_id)
-        earlier = self._others(owned.earlier)
-        place = SessionPlace("", "", revision, owned.earlier)
+        earlier = self._others(value.earlier)
+        place = SessionPlace("", "", revision, value.earlier)
         if session is not None and session.persistent and self._has_begun_since(client_id, place):
-            await self._write(client_id, self._owned_here(session, earlier), revision)
+            await self._write(client_id, self._key_here(session, earlier), revision)
             return
-        if not self.end_here(client_id, place) and earlier == owned.earlier:
+        if not self.end_here(client_id, place) and earlier == value.earlier:
             return
-        await self._write_end(client_id, self._over_at(client_id, earlier), revision)
+        await self._write_end(client_id, self._key_of_ended(client_id, earlier), revision)
 
-    async def _write_end(self, client_id: str, owned: Owned | None, revision: int) -> None:
+    async def _write_end(self, client_id: str, value: SessionKey | None, revision: int) -> None:
         """Write the end of a session. The end is on disk before: otherwise the session would be back after this node's
         next start, without a key."""
         if not await self._context.tables.stored():
             self._not_stored.add(client_id)
             raise NotStored
         try:
-            await self._write(client_id, owned, revision)
+            await self._write(client_id, value, revision)
         except Unknown:
             self.key_may_go(client_id)  # so that no session begins with this key
             raise
 
-    def _owned_here(self, session: Session, earlier: dict[str, bool]) -> Owned:
+    def _key_here(self, session: Session, earlier: dict[str, bool]) -> SessionKey:
         wire = self._context.wire
         giver = self._moves.giver(session.client_id)
-        return Owned(session.client_id, self._context.node, wire.uid, session.owner or "", False, earlier, giver)
+        return SessionKey(session.client_id, self._context.node, wire.uid, session.owner or "", False, earlier, giver)
 
-    def _over_at(self, client_id: str, earlier: dict[str, bool]) -> Owned | None:
+    def _key_of_ended(self, client_id: str, earlier: dict[str, bool]) -> SessionKey | None:
         """Return the value of an ended session's key; ``None`` if no node may mistake its copy for the session."""
-        return Owned(client_id, "", "", earlier=dict.fromkeys(earlier, False)) if earlier else None
+        return SessionKey(client_id, "", "", earlier=dict.fromkeys(earlier, False)) if earlier else None
 
-    async def _write(self, client_id: str, owned: Owned | None, revision: int, timeout: float = _ANSWER) -> int:
+    async def _write(self, client_id: str, value: SessionKey | None, revision: int, timeout: float = _ANSWER) -> int:
         key = thing_key(client_id)
-        value = None if owned is None else self._context.wire.write(owned)
-        made = await self._nats.write(BUCKET, key, value, revision, self._context.nonce(), timeout)
-        if owned is not None:
-            self._note(key, owned, made)
-        elif not self._is_old(key, made):
-            self._ours.pop(key, None)
+        data = None if value is None else self._context.wire.write(value)
+        made = await self._nats.write(BUCKET, key, data, revision, self._context.nonce(), timeout)
+        if value is not None:
+            self._note(key, value, made)
+        elif not self.places.is_old(key, made):
             self._over_no_more(key)
-            self._places[key] = SessionPlace("", "", made)  # until the watch tells it, which may tell older ones before
+            self.places.note_deleted(key, made)
         return made
