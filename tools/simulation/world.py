@@ -205,7 +205,7 @@ class World:
         assert isinstance(cluster, NatsCluster)
         values = [entry.value for entry in self.hub.buckets[BUCKET].last.values() if entry.value is not None]
         found = [cluster.session_keys.places.value_of(value) for value in values]
-        return [each[1] for each in found if each is not None]
+        return [each for each in found if each is not None]
 
     def refused(self, client: SimulatedClient, code: int) -> None:
         """Handle a CONNACK with an error."""
