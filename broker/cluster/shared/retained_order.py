@@ -15,7 +15,7 @@ PROMPT: Final = 1.0
 """Seconds within which a clear is regarded as later than any change of a node that has not answered."""
 
 
-class Origin(NamedTuple):
+class EntryOrigin(NamedTuple):
     """The date of an entry of the bucket, the node that wrote it, and its moment there. For a deletion, ``until`` is as
     in ``retained_values.Deletion``."""
 
@@ -64,7 +64,7 @@ class RetainedChange(SharedChange):
 
 
 def is_later(
-    there: Origin, change: RetainedChange, node: str, uid: str, clear: bool, settled: dict[str, Moment], now: float
+    there: EntryOrigin, change: RetainedChange, node: str, uid: str, clear: bool, settled: dict[str, Moment], now: float
 ) -> bool:
     """Return whether a value of the bucket stays, because it is later than a change of this node.
 

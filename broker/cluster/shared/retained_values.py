@@ -20,7 +20,7 @@ from ..context import ClusterContext
 from ..nats.interface import BucketEntry, fits
 from ..wire import MALFORMED, Header, thing_key, valid_body, valid_time
 from .bucket_life import RECORD, Version
-from .retained_order import Origin
+from .retained_order import EntryOrigin
 from .settling import BEFORE, Moment
 
 _BESIDE: Final = 2048
@@ -111,18 +111,18 @@ class RetainedValues:
             return None
         return header.node, value
 
-    def origin(self, entry: BucketEntry, topic: str | None) -> Origin:
+    def origin(self, entry: BucketEntry, topic: str | None) -> EntryOrigin:
         """Return the origin of an entry. Of a deletion by other means, nothing is known. ``topic``: as in ``read``."""
         if entry.value is None:
             deleted = self._deletion.value(entry.about) if entry.about else None
             if deleted is None or not valid_time(deleted[1].at):
-                return Origin(0.0, "")
-            return Origin(deleted[1].at, deleted[0].node, until=deleted[1].until)
+                return EntryOrigin(0.0, "")
+            return EntryOrigin(deleted[1].at, deleted[0].node, until=deleted[1].until)
         read = self._values.value(entry.value)
         if read is None or self.read(entry, topic) is None:
-            return Origin(0.0, "")
+            return EntryOrigin(0.0, "")
         header, value = read
-        return Origin(value.at or value.body.timestamp, header.node, header.uid, value.moment)
+        return EntryOrigin(value.at or value.body.timestamp, header.node, header.uid, value.moment)
 
     def message(self, value: RetainedValue) -> Message:
         """Return the message of a value."""
