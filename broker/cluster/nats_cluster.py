@@ -350,7 +350,7 @@ class NatsCluster:
 
     @property
     def kept_for_others(self) -> int:
-        return self.handover.outgoing.kept_sessions
+        return len(self.handover.outgoing.kept)
 
     async def join(self, node: str) -> None:
         await self.membership.join(node)

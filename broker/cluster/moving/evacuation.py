@@ -159,7 +159,7 @@ class NodeEvacuation:
             except Exception:  # an error must not leave a node that accepts no clients and moves nothing
                 logger.exception("evacuation_failed node=%s", self._context.node)
             empty = not self._context.channels.channels and not len(self._context.broker.sessions)
-            if empty and not done and not self._handover.outgoing.kept_sessions:
+            if empty and not done and not len(self._handover.outgoing.kept):
                 logger.info("evacuation_done node=%s", self._context.node)
                 done = True
             await asyncio.sleep(_LOOK_EVERY)

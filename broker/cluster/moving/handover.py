@@ -31,11 +31,8 @@ from typing import Final
 import msgspec
 
 from ...core.cluster import STOPPED, CallFailed, NodeUnreachable
-from ...mqtt.topics import matches
 from ...session.client_info import ClientInfo
-from ...session.protocols import QOS0_MSG, REVOKED
 from ...session.session import Session
-from ...session.subscription import Subscription
 from ...store.restored import ZoneOf
 from ..calls import Calls
 from ..context import ClusterContext
@@ -45,39 +42,34 @@ from ..links.routes import ClusterRoutes
 from ..members.members import Members
 from ..tasks import Tasks
 from ..wire import MALFORMED, valid_body, valid_time
+from .fetching import Fetching, is_valid
 from .given_pieces import GivenPieces
+from .givers import Givers
+from .held_messages import HeldMessages
 from .incoming import ADOPTED, FETCHING, FINISHED, HandoverRow, Incoming, IncomingSessions
 from .mark_questions import MarkQuestions
-from .outgoing import CANCEL, DONE, FETCH, FRESH, OFFER, PREPARE, WANTED, Outgoing
+from .outgoing import CANCEL, FRESH, OFFER, PREPARE, WANTED, Outgoing
 from .session_keys import SessionKeys
 from .session_transfer import (
     BUSY,
     GONE,
     MORE,
     Done,
-    Fetch,
     Keeper,
-    MovedDelivery,
     MovedSession,
     Offer,
-    Piece,
     Prepare,
     Prepared,
     SessionReceiver,
     keys_of,
 )
-from .turns import Mark, Turn, Turns
+from .staging import Staging
+from .turns import Turn, Turns
 from .waiting_messages import DeferredMessages
 
 logger = logging.getLogger(__name__)
 
-_PAUSE: Final = 0.01
-_PAUSE_KEPT: Final = 0.25
-"""Seconds between two questions for messages that nodes that are away may still send to another node."""
 _PAUSE_UNREACHABLE: Final = 0.5
-_ASK_AGAIN: Final = 1.0
-_QUESTIONS: Final = 500
-"""Questions in a second for all sessions together, because they may continue for as long as a node is away."""
 
 
 class Handover:
@@ -104,16 +96,13 @@ class Handover:
         self._incoming = incoming = IncomingSessions(context)
         self._waiting = DeferredMessages(context, self.receiver)
         self._tasks = Tasks()
-        self._watched = False
         self.step: Callable[[str], None] = lambda name: None
         self.session_keys = SessionKeys(context, members, self)
         self.turns = Turns(context, members, calls, routes, receiver, self.session_keys, self)
         self._given_pieces = GivenPieces(context, members, calls, self._coming_row, self._is_under_way)
         self.outgoing = Outgoing(context, members, calls, self.turns, self.session_keys, self, self._given_pieces)
-        # For each session here that continued without other nodes: those nodes, and which of them have nothing left of
-        # it, as far as this node has learned since its start.
-        self._givers: dict[str, list[str]] = {}
-        self._given: dict[str, set[str]] = {}
+        leaves = self.outgoing.leaves
+        self._held = HeldMessages(context, incoming, self._waiting, leaves)
         self._marks = MarkQuestions(
             context,
             members,
@@ -122,10 +111,36 @@ class Handover:
             self.turns,
             self.session_keys,
             incoming,
-            self.outgoing.leaves,
+            leaves,
             lambda each: bool(self._waiting.held(each)),
-            self._givers_of,
-            self._fetch_from_giver,
+            lambda each: self._givers.of(each),
+            lambda each: self._givers.fetch_next(each),
+        )
+        self._givers = Givers(
+            context,
+            members,
+            incoming,
+            self.turns,
+            self.session_keys,
+            self._marks,
+            self._held,
+            lambda each: self._fetching.run(each),
+        )
+        self._staging = Staging(context, incoming, self._waiting, self.turns, self.session_keys, self._marks)
+        self._fetching = Fetching(
+            context,
+            members,
+            calls,
+            incoming,
+            self.turns,
+            self.session_keys,
+            self.outgoing,
+            self.receiver,
+            self._staging,
+            self._held,
+            self._givers,
+            lambda name: self.step(name),
+            self.kept,
         )
         # Attempts that other nodes were asked for, and functions that return whether their clients still wait.
         self._asking: dict[str, Callable[[], bool]] = {}
@@ -136,7 +151,7 @@ class Handover:
 
     def load(self) -> None:
         """Read which sessions have not arrived completely, when the node's sessions are restored."""
-        self.outgoing.load()
+        self.outgoing.kept.load()
         self._given_pieces.load()
         self._incoming.load()
         self._waiting.load()
@@ -155,15 +170,15 @@ class Handover:
             main = self._incoming.get(client_id)
             if main is None or main.staging is not staging:
                 self._broker.life.forget_session(staging)
-        self.turns.load(self._session_of, self.outgoing.stays)
+        self.turns.load(self._session_of, self.outgoing.kept.of)
         for client_id in self._waiting.held_clients():
             if self.turns.get(client_id) is None:
-                self.end_held(client_id, self._broker.sessions.get(client_id))
+                self._held.end(client_id, self._broker.sessions.get(client_id))
         for client_id in {*self._waiting.held_clients(), *(each.client_id for each in self._incoming.all())}:
             turn = self.turns.get(client_id)
             if turn is not None:
-                self._attend(turn)
-        self._watch()
+                self._held.attend(turn)
+        self._staging.watch()
 
     def _session_of(self, client_id: str) -> Session | None:
         """Return which session takes new messages for a client after a restart; ``None``: the session is elsewhere."""
@@ -183,17 +198,17 @@ class Handover:
             if row.state == ADOPTED:
                 self._tasks.run(self._decide(incoming))
             elif row.state == FINISHED or session is None:
-                self._end_staging(incoming)
-                self._finish(incoming, row.keep)
+                self._staging.end(incoming)
+                self._fetching.finish(incoming, row.keep)
             else:
                 # A session that another node has by now takes no new messages; its rest goes to that node, too.
                 if not row.rest and not self.outgoing.leaves(incoming.client_id):
-                    self._stage(incoming, session)
-                self._fetch(incoming)
+                    self._staging.stage(incoming, session)
+                self._fetching.fetch(incoming)
         self._given_pieces.start()
         for incoming in self._incoming.all():
             if incoming.keeper and (incoming.session is None or incoming.row.state == FINISHED):
-                self._finish(incoming)
+                self._fetching.finish(incoming)
         for client_id in {*self.turns.clients(), *(each.client_id for each in self._incoming.all())}:
             self.kept(client_id)
 
@@ -210,14 +225,15 @@ class Handover:
             self.drop(incoming.client_id)
             return
         if session is None:
-            self._finish(incoming)
+            self._fetching.finish(incoming)
             return
-        self._stage(incoming, session)
-        self._fetch(incoming)
+        self._staging.stage(incoming, session)
+        self._fetching.fetch(incoming)
         self.kept(incoming.client_id)
 
     async def stop(self) -> None:
         await self._tasks.stop()
+        await self._fetching.stop()
         await self._marks.stop()
         await self._given_pieces.stop()
         await self.outgoing.stop()
@@ -294,17 +310,6 @@ class Handover:
         stopped = [each for each in keepers if each.row.node in peers and peers[each.row.node].status == STOPPED]
         return {node for each in stopped for node in each.row.late}
 
-    def _own_are_early(self, incoming: Incoming) -> bool:
-        """Return whether another node keeps messages that this one sent there before the session arrived here."""
-        peers = self._members.peers
-        fresh = self._context.settings.takeover == FRESH
-        return any(
-            self._context.node in each.row.late
-            and each.row.node in peers
-            and not (fresh and peers[each.row.node].status == STOPPED)
-            for each in self._incoming.keepers_of(incoming.client_id)
-        )
-
     def leaving(self, client_id: str) -> None:
         """Stop fetching what others keep for the session, because it may move to another node. Those messages go there,
         too: this node must not take any after the last piece that it hands over."""
@@ -315,105 +320,20 @@ class Handover:
                 incoming.task.cancel()
                 incoming.task = None
 
-    def end_held(self, client_id: str, session: Session | None) -> None:
-        """Let messages wait no longer for those of keepers."""
-        for node in list(self._waiting.held(client_id)):
-            self._waiting.end_held(client_id, node, session)
-
-    # ------------------------------------------------- a session that continued without a node
-
-    def went_on_without(self, client_id: str, nodes: list[str]) -> None:
-        """Note that, according to the key, a session is this node's and continued without these nodes, which may have a
-        part of it. No nodes: it did not, or another node has it."""
-        if nodes:
-            self._givers[client_id] = nodes
-            self._watch()
-        elif self._givers.pop(client_id, None) is not None:
-            self._given.pop(client_id, None)
-            self._unwatch()
-
-    def _givers_of(self, client_id: str) -> list[str]:
-        """Return the nodes that may still have a part of a session that is here, in the order in which they had it."""
-        given = self._given.get(client_id, ())
-        peers, known = self._members.peers, self._members.known
-        return [each for each in self._givers.get(client_id, ()) if each not in given and (each in peers or not known)]
-
-    def _fetch_from_giver(self, client_id: str) -> None:
-        """Begin to fetch the part of the first running giver; the others follow when all of it has arrived."""
-        if self._incoming.get(client_id) is not None:
-            return
-        peers = self._members.peers
-        session = self._broker.sessions.get(client_id)
-        node = next((each for each in self._givers_of(client_id) if each in peers and peers[each].running), None)
-        if session is not None and node is not None and self.session_keys.has(client_id):
-            self._begin_rest(session, node, self._context.nonce())
-
-    def _begin_rest(self, session: Session, node: str, move: str) -> Incoming:
-        """Prepare to fetch another node's part of a session that is here, and what third nodes have for the session
-        there: if the key names ``node``, it gets their marks."""
-        client_id = session.client_id
-        turn = self.turns.get(client_id)
-        if node not in self._givers_of(client_id):
-            turn = None
-        elif turn is None:
-            turn = self._begin_turn(session)
-        epoch = 0 if turn is None else turn.epoch
-        doubt = self._incoming.doubt_of(client_id, node)
-        row = HandoverRow(node, move, FETCHING, doubt=doubt, rest=True, epoch=epoch)
-        incoming = self._incoming.begin(client_id, row, session)
-        self._run(incoming)
-        return incoming
-
-    def _begin_turn(self, session: Session) -> Turn:
-        """Begin the turn of a session that began again. Messages that other nodes send before their marks belong to the
-        earlier session, so that each message is taken once, here or there."""
-        client_id = session.client_id
-        place = self.session_keys.place(client_id)
-        filters = [each.filter for each in session.subscriptions.values() if each.group is None]
-        epoch = 0 if place is None else place.revision
-        turn = self.turns.begin(client_id, session, filters, epoch)
-        turn.anew = True
-        self.turns.settle(turn, session)
-        turn.inherit()
-        self.turns.put(turn)
-        self.turns.mark(Mark(client_id, self._context.node, epoch), self._marks.nodes_of(client_id)[1:])
-        self._attend(turn)
-        self._marks.ask(turn)
-        return turn
-
-    def _subscribed_anew(self, session: Session, subscription: Subscription) -> None:
-        turn = self.turns.get(session.client_id)
-        if turn is None:
-            if len(session.subscriptions) == 1 and self._givers_of(session.client_id):
-                self._begin_turn(session)
-        elif turn.anew and turn.session is session and turn.filters is not None and turn.others:
-            turn.filters.add(subscription.filter)
-            self.turns.put(turn)
-
-    async def marked(self, client_id: str) -> None:
-        """Wait until each running node sends messages for a session that began again to this node, but no longer than
-        ``call_timeout``."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._context.settings.call_timeout):
-                while (turn := self.turns.get(client_id)) is not None and turn.anew:
-                    if all(turn.marked(each.name) for each in self._members.running()):
-                        return
-                    await asyncio.sleep(_PAUSE)
-
     def kept(self, client_id: str) -> None:
         """Continue, because this node has the session."""
         if self.outgoing.leaves(client_id):
             return
         if self._waiting.held(client_id):
-            self._tasks.run(self._release(client_id))
+            self._tasks.run(self._held.release(client_id))
         main = self._incoming.get(client_id)
         coming = [main] if main is not None and main.row.state == FETCHING else []
         for incoming in [*coming, *self._incoming.keepers_of(client_id)]:
             if incoming.task is None or incoming.task.done():
-                self._run(incoming)
+                self._fetching.run(incoming)
         turn = self.turns.get(client_id)
         if turn is not None:
-            self._attend(turn)
+            self._held.attend(turn)
             self._marks.ask(turn)
 
     def gone(self, client_id: str, moved: bool) -> None:
@@ -424,15 +344,31 @@ class Handover:
             if main.task is not None:
                 main.task.cancel()
             self._given_pieces.went_on(client_id, main.row)
-            self._end_staging(main)
-            self._remove(main)
+            self._staging.end(main)
+            self._fetching.remove(main)
         for incoming in self._incoming.keepers_of(client_id):
             if moved:
-                self._remove(incoming)
+                self._fetching.remove(incoming)
             else:
-                self._finish(incoming)
+                self._fetching.finish(incoming)
         self._incoming.note_doubts(client_id, {})
-        self.end_held(client_id, None)
+        self._held.end(client_id, None)
+
+    def went_on_without(self, client_id: str, nodes: list[str]) -> None:
+        """As ``Givers.note``."""
+        self._givers.note(client_id, nodes)
+
+    async def marked(self, client_id: str) -> None:
+        """As ``Givers.marked``."""
+        await self._givers.marked(client_id)
+
+    async def release_held(self, client_id: str, to: Callable[[], Session | None], late: bool) -> bool:
+        """As ``HeldMessages.release_to``."""
+        return await self._held.release_to(client_id, to, late)
+
+    def end_held(self, client_id: str, session: Session | None) -> None:
+        """As ``HeldMessages.end``."""
+        self._held.end(client_id, session)
 
     def keepers(self, client_id: str) -> list[Keeper]:
         """Return what other nodes keep for a session."""
@@ -473,10 +409,10 @@ class Handover:
             return  # not ours yet
         if incoming is not None and incoming.staging is not None:
             if clean_start:
-                self._end_staging(incoming)
+                self._staging.end(incoming)
             else:
                 # That node may give the session back: then it continues as it was.
-                self._join(incoming, incoming.staging, session)
+                self._staging.join(incoming, incoming.staging, session)
         self.outgoing.lost(session, node, epoch, clean_start, anew, last_epoch)
 
     def returned(self, client_id: str) -> None:
@@ -487,13 +423,13 @@ class Handover:
         """Stop fetching, because a session of this node has ended."""
         for incoming in self._incoming.of(session.client_id):
             if incoming.session is session:
-                self._end_staging(incoming)
-                self._finish(incoming)
+                self._staging.end(incoming)
+                self._fetching.finish(incoming)
         if self.turns.get(session.client_id) is not None:
             self.turns.end(session.client_id)
-            self.end_held(session.client_id, None)
+            self._held.end(session.client_id, None)
         if not session.internal:
-            self.went_on_without(session.client_id, [])
+            self._givers.note(session.client_id, [])
             self._incoming.note_doubts(session.client_id, {})
         self.outgoing.session_ended(session)
 
@@ -517,14 +453,14 @@ class Handover:
         most = self._context.settings.call_timeout
         self._asking[move] = waits
         try:
-            answer = await self._calls.call(node, PREPARE, _encode(ask), min(timeout, most))
+            answer = await self._calls.call(node, PREPARE, msgspec.msgpack.encode(ask), min(timeout, most))
         finally:
             del self._asking[move]
         prepared = self._calls.decoded(node, answer, Prepared)
         moved = prepared.session
         if moved is None:
             return prepared
-        inflight = [each for each in moved.inflight if each[1] is None or self._is_valid(node, each[1])]
+        inflight = [each for each in moved.inflight if each[1] is None or is_valid(self._context, node, each[1])]
         will = moved.will
         if will is not None and not (valid_body(will.body) and valid_time(will.due_in)):
             self._context.refusals.add(MALFORMED, node, "-")
@@ -535,13 +471,6 @@ class Handover:
         """Answer whether a client still waits for a session that this node has asked another one for."""
         waits = self._asking.get(argument.decode("ascii", "replace"))
         return b"1" if waits is not None and waits() else b""
-
-    def _is_valid(self, node: str, moved: MovedDelivery) -> bool:
-        """Return whether a message from a node is valid; count it if not."""
-        if valid_body(moved.body) and 0 <= moved.qos <= 2:
-            return True
-        self._context.refusals.add(MALFORMED, node, "-")
-        return False
 
     def adopt(self, client_id: str, node: str, move: str, moved: MovedSession, prepared: Prepared) -> None:
         """Create the session here; its subscriptions do not apply yet."""
@@ -559,7 +488,7 @@ class Handover:
         """Delete the adopted session, because it stays where it was."""
         found = self._incoming.of(client_id)
         for incoming in found:
-            self._remove(incoming)
+            self._fetching.remove(incoming)
         self._incoming.note_doubts(client_id, {})
         if found and found[0].session is not None:
             self._broker.life.forget_session(found[0].session)
@@ -573,372 +502,21 @@ class Handover:
 
     async def _cancel(self, node: str, done: Done) -> None:
         with contextlib.suppress(NodeUnreachable, CallFailed):  # then it finds out by itself
-            await self._calls.call(node, CANCEL, _encode(done))
+            await self._calls.call(node, CANCEL, msgspec.msgpack.encode(done))
 
     def begin(self, client_id: str) -> None:
         """Continue the session here, because this node has it, and fetch the rest."""
         incoming = self._incoming.get(client_id)
         assert incoming is not None and incoming.session is not None
         session = incoming.session
-        self._stage(incoming, session)
+        self._staging.stage(incoming, session)
         self._broker.life.continue_session(session, incoming.will_due, self._context.clock.now())
         for filter in incoming.replays:
             subscription = session.subscriptions.get(filter)
             if subscription is not None:
                 self._broker.replay_retained(session, subscription)
-        self._fetch(incoming)
+        self._fetching.fetch(incoming)
         self.kept(client_id)
-
-    # ------------------------------------------------------------------- staging
-
-    def _stage(self, incoming: Incoming, session: Session) -> None:
-        """Let new messages wait in a session of their own from now on."""
-        client_id = session.client_id
-        if incoming.staging is None:
-            incoming.staging = self._waiting.open_staging(session)
-        staging = incoming.staging
-        before = self.turns.get(client_id)
-        if before is None or before.session is not staging:
-            place = self.session_keys.place(client_id)
-            epoch = 0 if place is None else place.revision
-            filters = [each.filter for each in session.subscriptions.values() if each.group is None]
-            self.turns.begin(client_id, staging, filters, epoch)
-            self._incoming.put(incoming, msgspec.structs.replace(incoming.row, epoch=epoch))
-            mark = Mark(client_id, self._context.node, epoch)
-            self.turns.mark(mark, self._marks.nodes_of(client_id)[1:])
-        self._watch()
-
-    def _unwatch(self) -> None:
-        if self._watched and not self._incoming and not self._givers:
-            self._watched = False
-            self._broker.hooks.session_subscribed.remove(self._subscribed)
-            self._broker.hooks.session_unsubscribed.remove(self._unsubscribed)
-
-    def _watch(self) -> None:
-        if (self._incoming or self._givers) and not self._watched:
-            self._watched = True
-            broker = self._broker
-            broker.hooks.session_subscribed.add(self._subscribed)
-            broker.hooks.session_unsubscribed.add(self._unsubscribed)
-
-    def _subscribed(self, client: ClientInfo, subscription: Subscription, new: bool) -> None:
-        session = subscription.session
-        if session.client_id in self._givers and subscription.group is None:
-            self._subscribed_anew(session, subscription)
-        for incoming in self._incoming.of(session.client_id):
-            if incoming.session is session:
-                incoming.ended = [each for each in incoming.ended if each.filter != subscription.filter]
-                if incoming.staging is not None:
-                    self._waiting.stage(incoming.staging, subscription)
-
-    def _unsubscribed(self, client: ClientInfo, subscription: Subscription) -> None:
-        session = subscription.session
-        for incoming in self._incoming.of(session.client_id):
-            if incoming.session is not session:
-                continue
-            incoming.ended.append(subscription)
-            if incoming.staging is not None:
-                self._waiting.unstage(incoming.staging, subscription.filter)
-        turn = self.turns.get(session.client_id)
-        if turn is not None and turn.filters is not None and subscription.filter in turn.filters:
-            turn.filters.discard(subscription.filter)
-            self.turns.put(turn)
-
-    async def _merge(self, incoming: Incoming, session: Session) -> None:
-        """Deliver new messages to the session itself from now on, after those that waited."""
-        staging = incoming.staging
-        if staging is None:
-            return
-
-        def to() -> Session | None:
-            is_so = self._incoming.has(incoming) and incoming.staging is staging
-            return session if is_so else None
-
-        await self._waiting.deliver_paged(staging, to)
-        if to() is None:
-            return
-        self._join(incoming, staging, session)
-
-    def _join(self, incoming: Incoming, staging: Session, session: Session) -> None:
-        """Let the session take new messages itself, after those that are in memory and wait in ``staging``."""
-        router = self._broker.router
-        for subscription in session.subscriptions.values():
-            router.subscribe(subscription)  # before the others are deleted: so no change is reported to other nodes
-        turn = self.turns.get(session.client_id)
-        if turn is not None:
-            self.turns.settle(turn, session)
-        self._waiting.deliver(staging, session)
-        self._end_staging(incoming)
-
-    def _attend(self, turn: Turn) -> None:
-        """Let messages of a node wait while a keeper has earlier ones of it, or earlier ones wait."""
-        client_id = turn.client_id
-
-        def held(node: str) -> Session:
-            session = self._broker.sessions.get(client_id)
-            assert session is not None
-            return self._waiting.open_held(session, node)
-
-        def waiting(node: str) -> bool:
-            late = turn.marked(node) and node in self._incoming.late_of(client_id)
-            return late or node in self._waiting.held(client_id)
-
-        turn.waiting = waiting
-        turn.held = held
-
-    async def _release(self, client_id: str) -> None:
-        """Deliver waiting messages of each node for which no keeper has anything any more."""
-
-        def to() -> Session | None:
-            if self.outgoing.leaves(client_id):
-                return None
-            incoming = self._incoming.get(client_id)
-            staging = None if incoming is None else incoming.staging
-            return staging or self._broker.sessions.get(client_id)
-
-        await self.release_held(client_id, to, False)
-
-    async def release_held(self, client_id: str, to: Callable[[], Session | None], late: bool) -> bool:
-        """Deliver waiting messages, and return whether there were any. ``to``: returns the session, or ``None`` if it
-        no longer exists. ``late``: also messages of nodes for which a keeper has something."""
-        released = False
-        for node, held in list(self._waiting.held(client_id).items()):
-
-            def still_to(node: str = node, held: Session = held) -> Session | None:
-                waits = self._waiting.held(client_id).get(node) is held
-                return to() if waits and (late or node not in self._incoming.late_of(client_id)) else None
-
-            if still_to() is None:
-                continue
-            released = True
-            await self._waiting.deliver_paged(held, still_to)
-            session = still_to()
-            if session is not None:
-                self._waiting.end_held(client_id, node, session)
-        return released
-
-    def _end_staging(self, incoming: Incoming) -> None:
-        staging, incoming.staging = incoming.staging, None
-        if staging is not None:
-            self._broker.life.forget_session(staging)
-
-    # --------------------------------------------------------------------- fetch
-
-    def _run(self, incoming: Incoming) -> None:
-        incoming.task = self._tasks.run(self._bring(incoming))
-
-    def _fetch(self, incoming: Incoming) -> None:
-        self._incoming.put(incoming, msgspec.structs.replace(incoming.row, state=FETCHING))
-        self._run(incoming)
-
-    async def _bring(self, incoming: Incoming) -> None:
-        """Fetch everything that is still to arrive, however long it takes."""
-        try:
-            while not self._members.known:
-                await asyncio.sleep(_PAUSE_UNREACHABLE)
-            if not self._incoming.has(incoming):
-                return
-            if incoming.row.state == FETCHING:
-                # The other node drops messages in flight at the first question. After a restart, this node must
-                # therefore know that it has the session, even if NATS is away then.
-                await self._context.tables.stored()
-                await self._bring_queue(incoming)
-            if incoming.row.state == FINISHED:
-                await self._tell_done(incoming)
-        except asyncio.CancelledError:
-            raise
-        except Exception:  # it concerns one session, which continues after the next start
-            logger.exception("handover_failed client_id=%s node=%s", incoming.client_id, incoming.row.node)
-
-    def _turned(self, incoming: Incoming) -> list[str] | None:
-        """Return which nodes have sent their marks here, if all running nodes have."""
-        turn = self.turns.get(incoming.client_id)
-        if turn is None or not self._goes_by_marks(incoming):
-            return []
-        if not all(turn.marked(each.name) for each in self._members.running()):
-            return None
-        return [each for each in turn.marks if turn.marked(each)]
-
-    def _goes_by_marks(self, incoming: Incoming) -> bool:
-        """Return whether the other node takes messages that other nodes send there until their marks."""
-        return incoming.staging is not None or (not incoming.keeper and incoming.row.epoch > 0)
-
-    async def _bring_queue(self, incoming: Incoming) -> None:
-        session = incoming.session
-        assert session is not None
-        client_id = incoming.client_id
-        late: list[str] = []
-        held: list[str] = []
-        pause = _PAUSE
-        while incoming.row.state == FETCHING:
-            if incoming.keeper and self._incoming.is_early(incoming):
-                await asyncio.sleep(_PAUSE if self._incoming.get(client_id) is not None else self._slow(_PAUSE_KEPT))
-                if not self._incoming.has(incoming):
-                    return
-                continue
-            row = incoming.row
-            ended = [each.filter for each in incoming.ended]
-            turned = self._turned(incoming)
-            ask = Fetch(incoming.at_sender, row.move, row.taken, row.doubt, row.rest, ended, turned, row.epoch)
-            try:
-                piece = await self._ask(row.node, ask)
-            except (NodeUnreachable, CallFailed) as error:
-                if not await self._wait_for_node(incoming, str(error)):
-                    break
-                continue
-            if incoming.row.state != FETCHING or not self._incoming.has(incoming):
-                break
-            if piece.state == BUSY or (piece.state == MORE and not piece.deliveries):
-                if incoming.keeper and piece.state == MORE:
-                    await self._note_late(incoming, piece.late)
-                turn = self.turns.get(client_id)
-                quick = not (incoming.keeper or row.rest)
-                quick = quick or (turn is not None and any(turn.marked(each) for each in row.late))
-                await asyncio.sleep(pause if quick else self._slow(_PAUSE_KEPT))
-                # If a node has died without notice, many sessions wait for it at once, for some seconds.
-                pause = min(2 * pause, _PAUSE_KEPT)
-            elif piece.state == MORE:
-                pause = _PAUSE
-                self._take_in(incoming, session, piece)
-                self.step("piece_taken")
-                if not await self._context.tables.stored():
-                    await asyncio.sleep(_ASK_AGAIN)
-            else:
-                turn = self.turns.get(client_id)
-                late, held = piece.late, piece.held
-                marked = turn is not None and any(turn.marked(each) for each in late)
-                if not self._goes_by_marks(incoming) or not marked:
-                    break
-                late = []
-                await asyncio.sleep(_PAUSE)
-        if incoming.row.state != FETCHING or not self._incoming.has(incoming):
-            return
-        self.step("fetched")
-        keep = self._goes_by_marks(incoming) and bool(late or held)
-        if keep:
-            row = incoming.row
-            late = sorted({*late, *held})
-            order = max((each.row.order for each in self._incoming.keepers_of(client_id)), default=0) + 1
-            kept = HandoverRow(row.node, "", FETCHING, rest=True, late=late, epoch=row.epoch, order=order)
-            self._incoming.keep(client_id, kept, session)
-        incoming.came = True
-        while incoming.staging is not None and self._own_are_early(incoming):
-            # One of the keepers may be that node, which keeps nothing before it knows that all has arrived.
-            if not incoming.told:
-                # If this node dies now, it must know after its restart what that node keeps.
-                incoming.told = await self._context.tables.stored() and await self._tell(incoming, keep)
-                self.kept(client_id)
-            await asyncio.sleep(_PAUSE)
-            if incoming.row.state != FETCHING or not self._incoming.has(incoming):
-                return
-        await self._merge(incoming, session)
-        if incoming.row.state != FETCHING or not self._incoming.has(incoming):
-            return
-        if incoming.row.rest and not incoming.keeper:
-            self._given.setdefault(client_id, set()).add(incoming.row.node)
-            doubts = self._incoming.doubts(client_id)
-            doubts.pop(incoming.row.node, None)
-            self._incoming.note_doubts(client_id, doubts)
-        self._finish_row(incoming, keep)
-        if incoming.keeper:
-            await self._release(client_id)
-        self.step("merged")
-
-    def _slow(self, pause: float) -> float:
-        """Return the seconds between two questions for a session that may take long."""
-        return max(pause, len(self._incoming) / _QUESTIONS)
-
-    async def _ask(self, node: str, ask: Fetch) -> Piece:
-        if node == self._context.node:
-            return await self.outgoing.piece(node, ask)
-        return self._calls.decoded(node, await self._calls.call(node, FETCH, _encode(ask)), Piece)
-
-    async def _note_late(self, incoming: Incoming, late: list[str]) -> None:
-        """Note that everything that the keeper had is here."""
-        if late != incoming.row.late:
-            self._incoming.put(incoming, msgspec.structs.replace(incoming.row, late=late))
-            await self._release(incoming.client_id)
-
-    def _take_in(self, incoming: Incoming, session: Session, piece: Piece) -> None:
-        session.now = self._context.clock.now()
-        for each in piece.deliveries:
-            if not self._is_valid(incoming.row.node, each):
-                continue
-            delivery = self.receiver.delivery(each)
-            if incoming.ended and _is_over(incoming.ended, session, each):
-                self._broker.delivery_dropped(session, delivery, REVOKED)
-                continue
-            if incoming.restarted and not delivery.qos:
-                self._broker.delivery_dropped(session, delivery, QOS0_MSG)
-                continue
-            session.deliver_shared(delivery)
-        incoming.restarted = False
-        row = incoming.row
-        self._incoming.put(incoming, msgspec.structs.replace(row, taken=piece.number, doubt=keys_of(piece.deliveries)))
-
-    async def _wait_for_node(self, incoming: Incoming, error: str) -> bool:
-        """Wait for the other node, which does not answer; return False if it never will."""
-        node = incoming.row.node
-        peer = self._members.peers.get(node)
-        if peer is None:
-            logger.warning("handover_ended client_id=%s node=%s reason=node_removed", incoming.client_id, node)
-            return False
-        fresh = self._context.settings.takeover == FRESH
-        if fresh and not peer.may_run and incoming.staging is not None and incoming.session is not None:
-            # The client has waited long enough: the rest arrives when that node is back, after newer messages.
-            logger.warning("handover_interrupted client_id=%s node=%s error=%s", incoming.client_id, node, error)
-            await self._merge(incoming, incoming.session)
-        await asyncio.sleep(self._slow(_PAUSE_UNREACHABLE))
-        return True
-
-    # ------------------------------------------------------------------- the end
-
-    def _finish_row(self, incoming: Incoming, keep: bool = False) -> None:
-        self._incoming.put(incoming, msgspec.structs.replace(incoming.row, state=FINISHED, doubt=[], keep=keep))
-
-    def _finish(self, incoming: Incoming, keep: bool = False) -> None:
-        """End the fetching, because the session has ended, or is complete already."""
-        self._finish_row(incoming, keep)
-        if incoming.task is None or incoming.task.done():
-            self._run(incoming)
-
-    async def _tell_done(self, incoming: Incoming) -> None:
-        client_id = incoming.client_id
-        await self._context.tables.stored()
-        while not incoming.told and not await self._tell(incoming, incoming.row.keep):
-            await asyncio.sleep(self._slow(_ASK_AGAIN))
-            if not self._incoming.has(incoming):
-                return
-        if self._incoming.has(incoming):
-            self._remove(incoming)
-            self.kept(client_id)
-        self.step("done")
-
-    async def _tell(self, incoming: Incoming, keep: bool) -> bool:
-        """Inform the other node that everything has arrived; return whether it knows, or need not know."""
-        row = incoming.row
-        over = bool(incoming.keeper) and incoming.client_id not in self._broker.sessions
-        done = Done(incoming.at_sender, row.move, keep, row.epoch, over)
-        if row.node == self._context.node:
-            await self.outgoing.done(row.node, done)
-            return True
-        # If that node has the session again, it must not forget it.
-        again = not incoming.keeper and self.session_keys.node_of(incoming.client_id) == row.node
-        if row.node not in self._members.peers or again:
-            return True
-        try:
-            await self._calls.call(row.node, DONE, _encode(done))
-        except (NodeUnreachable, CallFailed):
-            return False
-        return True
-
-    def _remove(self, incoming: Incoming) -> None:
-        if self._incoming.has(incoming):
-            self._incoming.remove(incoming)
-            turn = self.turns.get(incoming.client_id)
-            if turn is not None:
-                turn.changed.set()
-        self._unwatch()
 
     async def _offered(self, node: str, argument: bytes) -> bytes:
         """Accept the offer of a node that was away: it has the rest of a session that began again here."""
@@ -952,19 +530,5 @@ class Handover:
             return (BUSY if unsettled else GONE).encode()
         if incoming is None:
             assert session is not None
-            self._begin_rest(session, node, offer.move)
+            self._givers.begin_rest(session, node, offer.move)
         return MORE.encode()
-
-
-def _encode(body: object) -> bytes:
-    return msgspec.msgpack.encode(body)
-
-
-def _is_over(ended: list[Subscription], session: Session, moved: MovedDelivery) -> bool:
-    """Return whether all subscriptions that match this message have ended."""
-    if moved.group:
-        return any(each.filter == moved.group for each in ended)
-    topic = moved.body.topic
-    if not any(each.group is None and matches(each.topic_filter, topic) for each in ended):
-        return False
-    return not any(each.group is None and matches(each.topic_filter, topic) for each in session.subscriptions.values())

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 from ...session.client_info import ClientInfo
 from ...session.session import Session
-from .session_transfer import MovedSession, Prepared
+from .session_transfer import Keeper, MovedSession, Prepared
 
 
 class SessionPlace(NamedTuple):
@@ -123,3 +123,40 @@ class Moves(Protocol):
 
     def session_ended(self, session: Session) -> None:
         """Note that a session of this node has ended."""
+
+
+class SessionsHere(Protocol):
+    """What a session that leaves needs to know of this node's side; ``Handover`` does."""
+
+    def is_coming(self, client_id: str) -> bool:
+        """Return whether a session cannot move on to another node yet."""
+
+    def arrives(self, client_id: str) -> bool:
+        """Return whether a session that is here is still arriving from another node."""
+
+    def untold(self, client_id: str) -> dict[str, bool]:
+        """Return the node that does not know that a whole session is here, as ``wire.SessionKey.earlier``."""
+
+    def keepers(self, client_id: str) -> list[Keeper]:
+        """Return what other nodes keep for a session, as ``Prepared.keepers``."""
+
+    def doubts(self, client_id: str) -> dict[str, list[tuple[int, str]]]:
+        """Return the same as ``Prepared.doubts``."""
+
+    def held(self, client_id: str) -> dict[str, Session]:
+        """Return the messages that wait for those of keepers, by sending node."""
+
+    async def release_held(self, client_id: str, to: Callable[[], Session | None], late: bool) -> bool:
+        """Deliver waiting messages to a session, and return whether there were any."""
+
+    def end_held(self, client_id: str, session: Session | None) -> None:
+        """Let messages wait no longer."""
+
+    def leaving(self, client_id: str) -> None:
+        """Note that a session may leave."""
+
+    def kept(self, client_id: str) -> None:
+        """Note that a session stays."""
+
+    def gone(self, client_id: str, moved: bool) -> None:
+        """Note that a session has left. ``moved``: in order."""

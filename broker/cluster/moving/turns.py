@@ -419,6 +419,13 @@ class Turns:
             if of is session and filter in apart:
                 self._end(apart, filter)
 
+    def unsubscribed(self, client_id: str, filter: str) -> None:
+        """Note that the client has unsubscribed from a filter. If it subscribes again, the filter has not moved."""
+        turn = self.get(client_id)
+        if turn is not None and turn.filters is not None and filter in turn.filters:
+            turn.filters.discard(filter)
+            self.put(turn)
+
     def _end(self, apart: dict[str, Subscription], filter: str) -> None:
         self._kept.unsubscribe(apart.pop(filter))
         self._routes.release(filter)

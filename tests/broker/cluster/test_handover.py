@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from taipan.broker.cluster.moving import handover
+from taipan.broker.cluster.moving import fetching
 from taipan.broker.cluster.moving.outgoing import FETCH, PREPARE, Outgoing
 from taipan.broker.cluster.moving.session_transfer import NOT_OURS, Prepared
 from taipan.broker.cluster.nats_cluster import NatsCluster
@@ -570,7 +570,7 @@ async def test_what_a_node_that_is_away_may_still_send_is_asked_for_so_often(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many sessions have moved meanwhile, and however long it is away."""
-    monkeypatch.setattr(handover, "_QUESTIONS", 10)
+    monkeypatch.setattr(fetching, "_QUESTIONS", 10)
     quick = {"suspect_after": 1.2, "stopped_after": 1.5}
     async with cluster_nodes(3, directory=tmp_path, level="disk", cluster=quick) as cluster:
         for number in range(20):

@@ -15,9 +15,10 @@ from taipan.broker.cluster.context import PIECE_MESSAGES
 from taipan.broker.cluster.members.members import Members
 from taipan.broker.cluster.members.own_record import BUCKET as MEMBERS
 from taipan.broker.cluster.moving import outgoing
-from taipan.broker.cluster.moving.handover import Handover
+from taipan.broker.cluster.moving.fetching import Fetching
 from taipan.broker.cluster.moving.incoming import ADOPTED, FETCHING, HandoverRow, Incoming
-from taipan.broker.cluster.moving.outgoing import CANCEL, PREPARE, Leaving
+from taipan.broker.cluster.moving.outgoing import CANCEL, PREPARE
+from taipan.broker.cluster.moving.queue_pieces import QueuePieces
 from taipan.broker.cluster.moving.session_keys import BUCKET, RETRY, SessionKeys
 from taipan.broker.cluster.moving.session_transfer import BUSY, Done, Fetch, Piece, Prepare, Prepared
 from taipan.broker.cluster.nats.interface import BucketEntry, Unavailable, Unknown, WrongRevision
@@ -748,17 +749,17 @@ async def test_a_client_that_leaves_meanwhile_leaves_its_session_whole(tmp_path:
 async def test_a_session_that_moves_on_at_once_is_left_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second node has not told the first one yet that all is there, when the third one has the session."""
     released = asyncio.Event()
-    tell_done = Handover._tell_done
+    tell_done = Fetching._tell_done
 
-    async def tell_later(self: Handover, incoming: Incoming) -> None:
+    async def tell_later(self: Fetching, incoming: Incoming) -> None:
         if self is second:
             await released.wait()
         await tell_done(self, incoming)
 
-    monkeypatch.setattr(Handover, "_tell_done", tell_later)
+    monkeypatch.setattr(Fetching, "_tell_done", tell_later)
     monkeypatch.setattr(outgoing, "_OFFER_AGAIN", 1000.0)
     async with cluster_nodes(3, directory=tmp_path, level="disk", cluster={"takeover": "refuse"}) as cluster:
-        second = own(cluster, 1).handover
+        second = own(cluster, 1).handover._fetching
         await cluster[0].leave_session("s", "t", qos=1)
         await cluster[1].client("s", expiry=60, session_present=True)
         last = await cluster[2].client("s", expiry=60, session_present=True)
@@ -893,13 +894,13 @@ async def test_a_piece_that_is_made_while_a_move_begins_again_is_not_lost(
         publisher = await cluster[0].client("p")
         await publish_all(publisher, [b"%d" % number for number in range(2 * PIECE_MESSAGES)])
         out = own(cluster, 0).handover.outgoing
-        piece, load = out.piece, out._load
+        piece, load = out.piece, QueuePieces.load
         asked = 0
 
-        async def load_late(leaving: Leaving) -> None:
+        async def load_late(self: QueuePieces) -> None:
             if asked == 2:
                 await rewritten(cluster)
-            await load(leaving)
+            await load(self)
 
         async def second_answer_lost(node: str, ask: Fetch) -> Piece:
             nonlocal asked
@@ -910,7 +911,7 @@ async def test_a_piece_that_is_made_while_a_move_begins_again_is_not_lost(
                 raise CallFailed("no answer")
             return answer
 
-        monkeypatch.setattr(out, "_load", load_late)
+        monkeypatch.setattr(QueuePieces, "load", load_late)
         monkeypatch.setattr(out, "piece", second_answer_lost)
         client = await cluster[1].client("s", expiry=60, session_present=True)
         for number in range(2 * PIECE_MESSAGES):

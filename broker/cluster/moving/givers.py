@@ -1,0 +1,149 @@
+"""Givers: nodes that may have a part of a session which continued here without them.
+
+A had the session of ``pump-7`` and died. With ``cluster.takeover = "fresh"``, the session began again on B, and its key
+names A as a *giver*. When A is back, B asks the other nodes for their marks, as in a move, and fetches the part that A
+has, for as long as the session is at B.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+from ...session.client_info import ClientInfo
+from ...session.session import Session
+from ...session.subscription import Subscription
+from ..context import ClusterContext
+from ..members.members import Members
+from .held_messages import HeldMessages
+from .incoming import FETCHING, HandoverRow, Incoming, IncomingSessions
+from .mark_questions import MarkQuestions
+from .session_nodes import SessionNodes
+from .turns import Mark, Turn, Turns
+
+_PAUSE = 0.01
+
+
+class Givers:
+    """The givers of each session. ``run``: begins to fetch what an incoming session describes."""
+
+    def __init__(
+        self,
+        context: ClusterContext,
+        members: Members,
+        incoming: IncomingSessions,
+        turns: Turns,
+        nodes: SessionNodes,
+        marks: MarkQuestions,
+        held: HeldMessages,
+        run: Callable[[Incoming], None],
+    ) -> None:
+        self._context = context
+        self._broker = context.broker
+        self._members = members
+        self._incoming = incoming
+        self._turns = turns
+        self._nodes = nodes
+        self._marks = marks
+        self._held = held
+        self._run = run
+        # For each session here that continued without other nodes: those nodes, and which of them have nothing left of
+        # it, as far as this node has learned since its start.
+        self._givers: dict[str, list[str]] = {}
+        self._given: dict[str, set[str]] = {}
+
+    def note(self, client_id: str, nodes: list[str]) -> None:
+        """Note that, according to the key, a session is this node's and continued without these nodes, which may have a
+        part of it. No nodes: it did not, or another node has it."""
+        if nodes:
+            if not self._givers:
+                self._broker.hooks.session_subscribed.add(self._subscribed)
+                self._broker.hooks.session_unsubscribed.add(self._unsubscribed)
+            self._givers[client_id] = nodes
+        elif self._givers.pop(client_id, None) is not None:
+            self._given.pop(client_id, None)
+            if not self._givers:
+                self._broker.hooks.session_subscribed.remove(self._subscribed)
+                self._broker.hooks.session_unsubscribed.remove(self._unsubscribed)
+
+    def of(self, client_id: str) -> list[str]:
+        """Return the nodes that may still have a part of a session that is here, in the order in which they had it."""
+        given = self._given.get(client_id, ())
+        peers, known = self._members.peers, self._members.known
+        return [each for each in self._givers.get(client_id, ()) if each not in given and (each in peers or not known)]
+
+    def fetch_next(self, client_id: str) -> None:
+        """Begin to fetch the part of the first running giver; the others follow when all of it has arrived."""
+        if self._incoming.get(client_id) is not None:
+            return
+        peers = self._members.peers
+        session = self._broker.sessions.get(client_id)
+        node = next((each for each in self.of(client_id) if each in peers and peers[each].running), None)
+        if session is not None and node is not None and self._nodes.has(client_id):
+            self.begin_rest(session, node, self._context.nonce())
+
+    def begin_rest(self, session: Session, node: str, move: str) -> Incoming:
+        """Prepare to fetch another node's part of a session that is here, and what third nodes have for the session
+        there: if the key names ``node``, it gets their marks."""
+        client_id = session.client_id
+        turn = self._turns.get(client_id)
+        if node not in self.of(client_id):
+            turn = None
+        elif turn is None:
+            turn = self._begin_turn(session)
+        epoch = 0 if turn is None else turn.epoch
+        doubt = self._incoming.doubt_of(client_id, node)
+        row = HandoverRow(node, move, FETCHING, doubt=doubt, rest=True, epoch=epoch)
+        incoming = self._incoming.begin(client_id, row, session)
+        self._run(incoming)
+        return incoming
+
+    def _begin_turn(self, session: Session) -> Turn:
+        """Begin the turn of a session that began again. Messages that other nodes send before their marks belong to the
+        earlier session, so that each message is taken once, here or there."""
+        client_id = session.client_id
+        place = self._nodes.place(client_id)
+        filters = [each.filter for each in session.subscriptions.values() if each.group is None]
+        epoch = 0 if place is None else place.revision
+        turn = self._turns.begin(client_id, session, filters, epoch)
+        turn.anew = True
+        self._turns.settle(turn, session)
+        turn.inherit()
+        self._turns.put(turn)
+        self._turns.mark(Mark(client_id, self._context.node, epoch), self._marks.nodes_of(client_id)[1:])
+        self._held.attend(turn)
+        self._marks.ask(turn)
+        return turn
+
+    def _subscribed(self, client: ClientInfo, subscription: Subscription, new: bool) -> None:
+        session = subscription.session
+        if session.client_id not in self._givers or subscription.group is not None:
+            return
+        turn = self._turns.get(session.client_id)
+        if turn is None:
+            if len(session.subscriptions) == 1 and self.of(session.client_id):
+                self._begin_turn(session)
+        elif turn.anew and turn.session is session and turn.filters is not None and turn.others:
+            turn.filters.add(subscription.filter)
+            self._turns.put(turn)
+
+    def _unsubscribed(self, client: ClientInfo, subscription: Subscription) -> None:
+        client_id = subscription.session.client_id
+        if client_id in self._givers:
+            self._turns.unsubscribed(client_id, subscription.filter)
+
+    async def marked(self, client_id: str) -> None:
+        """Wait until each running node sends messages for a session that began again to this node, but no longer than
+        ``call_timeout``."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._context.settings.call_timeout):
+                while (turn := self._turns.get(client_id)) is not None and turn.anew:
+                    if all(turn.marked(each.name) for each in self._members.running()):
+                        return
+                    await asyncio.sleep(_PAUSE)
+
+    def has_given(self, client_id: str, node: str) -> None:
+        """Note that a node has nothing left of a session."""
+        self._given.setdefault(client_id, set()).add(node)
+        doubts = self._incoming.doubts(client_id)
+        doubts.pop(node, None)
+        self._incoming.note_doubts(client_id, doubts)

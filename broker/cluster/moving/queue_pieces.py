@@ -1,0 +1,184 @@
+"""QueuePieces: the queue of one session, which another node fetches piece by piece.
+
+Each question names the last piece that the other node has, and this node drops that piece before it makes the next
+one. A question that is repeated gets the same piece again::
+
+    the node that fetches               this node: queue m1 m2 m3 m4, two messages in a piece
+    I have 0            ──────────────► makes piece 1: m1 m2
+                        ◄────────────── piece 1; the answer is lost
+    I have 0            ──────────────► piece 1 again
+    I have 1            ──────────────► drops m1 m2, makes piece 2: m3 m4
+
+``Outgoing`` hands over sessions in this way, and ``KeptStays`` the messages that arrived after a session had left.
+"""
+
+import asyncio
+from collections.abc import Callable
+from itertools import islice
+from typing import Protocol
+
+from ...mqtt.message import Delivery
+from ...persistence.log import records
+from ...persistence.record_mapping import body_of
+from ...persistence.stored_message import StoredMessage, stored_of
+from ...session.protocols import EXPIRED, UNREADABLE
+from ...session.session import Session
+from ..context import ClusterContext
+from .given_pieces import key_of
+from .session_transfer import BUSY, MORE, PIECE_BYTES, Piece, moved_delivery
+
+
+class Fetched(Protocol):
+    """The progress of the other node: as in ``Fetch``."""
+
+    @property
+    def taken(self) -> int: ...
+
+    @property
+    def doubt(self) -> list[tuple[int, str]]: ...
+
+
+class QueuePieces:
+    """The pieces of one session's queue.
+
+    ``number``: of the last piece, and ``sent`` its messages, which are not in the queue any more. ``lock``: for one
+    question at a time. ``on_sent`` is called with each new piece before it leaves, ``on_dropped`` when the other node
+    has confirmed the last one.
+    """
+
+    def __init__(self, context: ClusterContext, session: Session) -> None:
+        self._context = context
+        self._broker = context.broker
+        self.session = session
+        self.number = 0
+        self.sent: list[Delivery] = []
+        self.lock = asyncio.Lock()
+        self.on_sent: Callable[[], None] = lambda: None
+        self.on_dropped: Callable[[], None] = lambda: None
+
+    async def next(self, ask: Fetched, is_current: Callable[[], bool]) -> Piece | None:
+        """Return the next piece, or the same one again; ``None`` if the queue is empty. ``is_current``: returns whether
+        the other node still fetches this queue; if not, the answer is ``BUSY``."""
+        if ask.taken < self.number:
+            # A question that is late or repeated must not begin another piece, which no node would take.
+            return await self._made() if self.sent else Piece(BUSY)
+        self._drop_sent(ask)
+        await self._context.tables.stored()
+        await self.load()
+        if not is_current():
+            return Piece(BUSY)
+        self._fill()
+        if self.sent:
+            self.number = ask.taken + 1
+            self.on_sent()
+            # If this node dies now, it knows after its restart what it has sent.
+            await self._context.tables.stored()
+            return await self._made()
+        return Piece(BUSY) if self.session.queued else None  # the messages were paged out again
+
+    def send_again(self, deliveries: list[Delivery], ask: Fetched) -> None:
+        """Let these messages, which were in flight, be the first piece."""
+        self.sent = deliveries
+        self.number = ask.taken + 1 if deliveries else ask.taken
+        if deliveries:
+            self.on_sent()
+
+    def drop_doubted(self, ask: Fetched) -> None:
+        """Drop the messages that the other node has, which this one did not note before it died."""
+        session = self.session
+        queue = session.queue
+        doubt = doubted(ask)
+        if doubt and queue is not None and not self.sent:
+            taken = [each for each in queue if key_of(each) in doubt]
+            kept = [each for each in queue.clear() if key_of(each) not in doubt] if taken else []
+            for delivery in kept:
+                queue.push(delivery)
+            if session.journal is not None:
+                session.journal.done(session, taken)
+
+    def take_back(self) -> None:
+        """Put the last piece back into the queue, because no node has confirmed it."""
+        session = self.session
+        queue = session.new_queue() if session.queue is None and self.sent else session.queue
+        if queue is not None:
+            for delivery in reversed(self.sent):
+                queue.push_front(delivery)
+        self.sent = []
+
+    def session_ended(self) -> None:
+        """Note that the session has ended: its last piece is not needed any more."""
+        if self.sent and self._broker.durability is not None:
+            self._broker.durability.sessions.done(self.session, [each for each in self.sent if each.qos])
+
+    def _drop_sent(self, ask: Fetched) -> None:
+        session = self.session
+        if self.sent:
+            if session.journal is not None:
+                session.journal.done(session, [each for each in self.sent if each.qos])
+            self.on_dropped()
+        self.sent = []
+        self.number = ask.taken
+
+    async def load(self) -> None:
+        """Load the messages of the next piece that are only on disk."""
+        durability = self._broker.durability
+        queue = self.session.queue
+        if queue is not None and durability is not None:
+            piece = islice(queue, self._context.piece_messages)
+            paged = [stored_of(each.message) for each in piece if each.message.paged]
+            await durability.paging.load([each for each in paged if each is not None])
+
+    def _fill(self) -> None:
+        """Move messages from the queue to the next piece."""
+        session = self.session
+        queue = session.queue
+        now = self._context.clock.now()
+        most = self._context.piece_messages
+        size = 0
+        while queue is not None and len(self.sent) < most and size < PIECE_BYTES:
+            delivery = queue.pop()
+            if delivery is None:
+                break
+            message = delivery.message
+            stored = stored_of(message)
+            lost = stored is not None and stored.lost
+            if message.expired(now) or (message.paged and lost):
+                if session.journal is not None and delivery.qos:
+                    session.journal.done(session, (delivery,))
+                self._broker.delivery_dropped(session, delivery, UNREADABLE if lost else EXPIRED)
+                continue
+            if message.paged:
+                queue.push_front(delivery)
+                break
+            self.sent.append(delivery)
+            size += delivery.size
+        if queue is not None and not len(queue):
+            session.queue = None
+
+    async def _made(self) -> Piece:
+        """Return the current piece. If it is requested again, some of its messages may be paged out."""
+        session = self.session
+        durability = self._broker.durability
+        now = self._context.clock.now()
+        bodies: dict[int, records.StoredBody] = {}
+
+        def take(stored: StoredMessage) -> None:
+            bodies[stored.number] = body_of(stored.message, -now)
+
+        number, sent = self.number, self.sent
+        if durability is not None:
+            found = [stored_of(each.message) for each in sent]
+            await durability.paging.load([each for each in found if each is not None], take)
+        moved = []
+        for each in sent:
+            stored = stored_of(each.message)
+            if stored is not None and stored.lost:
+                self._broker.delivery_dropped(session, each, UNREADABLE)
+            else:
+                moved.append(moved_delivery(each, now, None if stored is None else bodies[stored.number]))
+        return Piece(MORE, number, moved)
+
+
+def doubted(ask: Fetched) -> set[tuple[int, str]]:
+    """Return the messages of which the other node does not know whether this one has noted that they arrived."""
+    return {(number, group) for number, group in ask.doubt}
