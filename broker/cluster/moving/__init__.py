@@ -3,7 +3,13 @@
 ``claims`` brings a CONNECT to its session. ``known_places`` knows which node has each session, and ``session_keys``
 changes that by compare-and-set, one task per client (``key_locks``). ``session_nodes`` lists what the files ask each
 other.
-``handover`` brings a session to this node, ``outgoing`` hands one over. ``connected`` keeps one client for each Client
-Identifier. ``turns`` decides from which node a session gets the messages of each other node, and ``waiting_messages``
-keeps those that arrive too early. ``evacuation`` moves all sessions of a node.
+
+``handover`` brings a session to this node: ``incoming`` has its rows, ``staging`` lets new messages wait, ``fetching``
+brings the queue, and ``givers`` finds the parts of a session that continued without other nodes. ``outgoing`` hands a
+session over in pieces (``queue_pieces``, ``given_pieces``); ``kept_stays`` is for messages that arrive after the
+session has left. ``session_transfer`` is the form of all that crosses.
+
+``turns`` decides from which node a session gets the messages of each other node, by the marks that ``mark_questions``
+asks for. ``held_messages`` decides which messages arrive too early, and ``waiting_messages`` stores them. ``connected``
+keeps one client for each Client Identifier, and ``evacuation`` moves all sessions of a node.
 """

@@ -99,7 +99,7 @@ class Givers:
 
     def _begin_turn(self, session: Session) -> Turn:
         """Begin the turn of a session that began again. Messages that other nodes send before their marks belong to the
-        earlier session, so that each message is taken once, here or there."""
+        earlier session, so that either the session here or the earlier one gets each message."""
         client_id = session.client_id
         place = self._nodes.place(client_id)
         filters = [each.filter for each in session.subscriptions.values() if each.group is None]

@@ -17,8 +17,8 @@ from .waiting_messages import DeferredMessages
 
 
 class HeldMessages:
-    """The rule when messages are held, and when they are delivered. ``DeferredMessages`` stores them. ``leaves``:
-    returns whether a session is on its way to another node."""
+    """Decides when messages are held and when they are delivered. ``DeferredMessages`` stores them. ``leaves`` returns
+    whether a session is moving to another node."""
 
     def __init__(
         self,

@@ -36,7 +36,7 @@ class KeptRow(msgspec.Struct, array_like=True, frozen=True):
 
 
 class KeptStay:
-    """The messages of one ended stay. ``node``: the node that fetches them; ``pieces``: what it has."""
+    """The messages of one ended stay. ``node``: the node that fetches the messages, in ``pieces``."""
 
     def __init__(self, context: ClusterContext, session: Session, row: KeptRow) -> None:
         self.session = session
