@@ -1,5 +1,6 @@
 import { describe, expect, it, test } from "vitest";
 import { type Action, type Resource, type Rule, buffered, latestError, underWay, unreached, waiting, withLive } from "../src/pages/rules/records";
+import { testOf } from "../src/pages/rules/schema";
 import { type Catalogue, completions, exampleOf, offsetOf, problemAt, sourcesOf } from "../src/pages/rules/sql";
 
 const catalogue: Catalogue = {
@@ -9,6 +10,19 @@ const catalogue: Catalogue = {
   ],
   functions: [{ name: "upper", min_args: 1, max_args: 1, kinds: ["text"] }],
 };
+
+describe("the test of a schema", () => {
+  it("has what was typed in its event, not in its SQL", () => {
+    const name = "a'); DROP";
+    expect(testOf(name, "base64", "aGk=\nAA==")).toEqual({
+      rawsql: 'SELECT schema_decode(clientid, base64_decode(payload)) as decoded FROM "t"',
+      ctx: { clientid: name, payload: "aGk=AA==", topic: "t" },
+      test: true,
+    });
+    expect(testOf("p", "hex", "08 01", " Person ").ctx).toEqual({ clientid: "p", payload: "0801", topic: "t", username: "Person" });
+    expect(testOf("j", "text", '{"a": 1}').ctx).toMatchObject({ payload: '{"a": 1}' });
+  });
+});
 
 describe("sources", () => {
   it.each([

@@ -14,7 +14,7 @@ from playwright.async_api import TimeoutError as PlaywrightTimeout
 
 from taipan.broker.observability.masking import MASK
 from tests.support.browser import Dashboard, DashboardNode, accessible
-from tests.support.forms import row, row_action
+from tests.support.forms import confirmed, fill_in, row, row_action, submit
 from tests.support.node import free_port
 from tests.support.patience import patience
 
@@ -288,6 +288,40 @@ async def test_resources_have_names(open_page: OpenPage, shared_node: DashboardN
     await expect(page.get_by_role("heading", level=1)).to_contain_text("resource:6157550f")
     for name in ("resource:6157550f", "resource:plain", "resource:odd"):
         assert (await shared_node.api.delete(f"/resources/{name}")).code == 0
+
+
+PERSON = 'syntax = "proto3"; message Person { string name = 1; int32 age = 2; }'
+
+
+async def test_a_schema_is_created_decodes_and_is_deleted(open_page: OpenPage, shared_node: DashboardNode) -> None:
+    page = await open_page("/rules/schemas")
+    await page.get_by_role("button", name="New schema").click()
+    dialog = page.get_by_role("dialog")
+    await fill_in(dialog, name=HOSTILE, parser_type="protobuf", descr="People")
+    await dialog.get_by_role("textbox", name="Schema text").click()
+    await page.keyboard.insert_text(PERSON)
+    await submit(dialog)
+    line = row(page, "People")
+    await expect(line).to_contain_text("Protobuf")
+    await accessible(page)
+    await row_action(line, "Decode")
+    await fill_in(dialog, written="hex", payload="0a 03 41 6e 6e 10 07", message="Person")
+    await submit(dialog)
+    await expect(dialog.locator("[data-result]")).to_contain_text('"name": "Ann"')
+    await expect(dialog.locator("[data-result]")).to_contain_text('"age": 7')
+    await accessible(page)
+    await fill_in(dialog, payload="ff")
+    await submit(dialog)
+    await expect(dialog.get_by_role("alert").first).to_be_visible()
+    await dialog.get_by_role("button", name="Close").click()
+    await row_action(line, "Edit")
+    await fill_in(dialog, descr="All people")
+    await submit(dialog)
+    line = row(page, "All people")
+    await row_action(line, "Delete")
+    await confirmed(page, "Delete", "<img src=x")
+    await expect(page.get_by_text("No schemas yet.")).to_be_visible()
+    assert (await shared_node.api.get("/schemas")).data == []
 
 
 async def fill_required(field: Locator, example: Any) -> None:

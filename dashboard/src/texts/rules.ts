@@ -1,7 +1,7 @@
 import { inLanguage } from "../language";
 
 export const texts = inLanguage("rules", {
-  tabs: { label: "Rules and resources", rules: "Rules", resources: "Resources" },
+  tabs: { label: "Rules, resources and schemas", rules: "Rules", resources: "Resources", schemas: "Schemas" },
   common: { none: "none", remove: "Delete", change: "Edit", back: "All rules" },
   list: {
     menu: (rule: string) => `Actions for ${rule}`,
@@ -160,6 +160,33 @@ export const texts = inLanguage("rules", {
     hold: "Pause",
     cut: "This list shows only the start of the payload.",
     none: "Enter SQL to see its output here.",
+  },
+  schemas: {
+    new: "New schema",
+    search: "Name or description contains…",
+    columns: { name: "Schema", type: "Type", state: "State", created: "Created" },
+    usable: "usable",
+    none: "No schemas yet.",
+    noneText: "A schema describes binary payloads: Avro, Protobuf or JSON Schema. Rules read them with schema_decode(name, payload).",
+    name: "Name",
+    nameAbout: "The first argument of schema_decode, schema_encode and schema_check.",
+    type: "Type",
+    description: "Description",
+    text: "Schema text",
+    created: "Schema created",
+    changed: "Schema saved",
+    removed: "Schema deleted",
+    changeTitle: (name: string) => `Edit ${name}`,
+    usedNote: "The change applies immediately to all rules that use this schema.",
+    removeTitle: "Delete this schema?",
+    removeText: "Rules that use this schema fail from then on.",
+    test: "Decode",
+    testTitle: (name: string) => `Decode a payload with ${name}`,
+    written: "Format of the payload",
+    ways: { text: "Text", base64: "Base64", hex: "Hexadecimal" },
+    payload: "Payload",
+    message: "Message type",
+    decode: "Decode",
   },
   resources: {
     new: "New resource",

@@ -1,7 +1,7 @@
 import type { texts as English } from "../rules";
 
 export const texts: typeof English = {
-  tabs: { label: "规则与资源", rules: "规则", resources: "资源" },
+  tabs: { label: "规则、资源与编解码", rules: "规则", resources: "资源", schemas: "编解码" },
   common: { none: "无", remove: "删除", change: "编辑", back: "所有规则" },
   list: {
     menu: (rule: string) => `${rule} 的操作`,
@@ -160,6 +160,33 @@ export const texts: typeof English = {
     hold: "暂停",
     cut: "列表只显示消息内容的开头。",
     none: "输入 SQL 后在此查看输出。",
+  },
+  schemas: {
+    new: "新建 Schema",
+    search: "名称或描述包含…",
+    columns: { name: "名称", type: "类型", state: "状态", created: "创建时间" },
+    usable: "可用",
+    none: "暂无 Schema。",
+    noneText: "Schema 描述二进制消息内容的格式：Avro、Protobuf 或 JSON Schema。规则使用 函数 schema_decode 读取。",
+    name: "名称",
+    nameAbout: "schema_decode、schema_encode 与 schema_check 的第一个参数。",
+    type: "类型",
+    description: "描述",
+    text: "Schema 内容",
+    created: "Schema 已创建",
+    changed: "Schema 已保存",
+    removed: "Schema 已删除",
+    changeTitle: (name: string) => `编辑 ${name}`,
+    usedNote: "修改会立即对所有使用该 Schema 的规则生效。",
+    removeTitle: "删除该 Schema？",
+    removeText: "此后使用该 Schema 的规则会失败。",
+    test: "解码",
+    testTitle: (name: string) => `使用 ${name} 解码消息内容`,
+    written: "消息内容格式",
+    ways: { text: "文本", base64: "Base64 编码", hex: "十六进制" },
+    payload: "消息内容",
+    message: "消息类型",
+    decode: "解码",
   },
   resources: {
     new: "新建资源",
