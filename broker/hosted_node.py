@@ -11,6 +11,7 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
@@ -78,7 +79,8 @@ class HostedServer(Server):
         node_settings = msgspec.structs.replace(settings.node, name=node, data_dir=str(directory))
         # It hands over what it has, and must not wait for another copy before that.
         cluster = msgspec.structs.replace(settings.cluster, replicas_min=0)
-        super().__init__(msgspec.structs.replace(settings, node=node_settings, cluster=cluster), host.clock, nats=nats)
+        settings = msgspec.structs.replace(settings, node=node_settings, cluster=cluster)
+        super().__init__(settings, host.clock, Random(host.broker.rng.getrandbits(64)), nats)
         # The levels of the host apply: this node's memory counts there, and the rest of the process counts here.
         self.memory.source(HOST, lambda: host.memory.used - self.own_bytes)
 

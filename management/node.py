@@ -230,6 +230,9 @@ async def _serve(loaded: Loaded, config: str | None, reread: Callable[..., Loade
             node.management.operations.configuration_file.use(_file_of(node, config, reread, place))
         started = await _start(node, stop)
     except Exception as error:
+        if replaced:  # since it had read its record
+            data_dir.close()
+            return START_AGAIN
         # Whatever the error is, the operator needs one line; the traceback is for log level debug.
         logger.debug("start_failed", exc_info=True)
         what = one_line(str(error) or type(error).__name__)

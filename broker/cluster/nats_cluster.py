@@ -27,6 +27,7 @@ from .links.link_receiver import LinkReceiver
 from .links.routes import ClusterRoutes
 from .links.shared_groups import ClusterSharedGroups
 from .members.members import Members
+from .members.own_record import NameTaken
 from .moving.claims import Claims
 from .moving.connected import Connected
 from .moving.evacuation import NodeEvacuation
@@ -145,7 +146,8 @@ class NatsCluster:
         """Become a member. If NATS is unreachable or has no quorum, the node soon serves its own clients, and joins
         later.
 
-        :raises NatsRefused: this node is rejected, or this NATS cannot be used."""
+        :raises NatsRefused: this node is rejected, or this NATS cannot be used. If another node has taken over this one
+            since ``prepare``, ``on_replaced`` is called before."""
         self.membership.identify()
         self.handover.load()
         if self.membership.copied and self.shipping is None and self._directory is not None:
@@ -160,7 +162,14 @@ class NatsCluster:
         self.known_routes.start()
         if not self._connected:
             await self.nats.start()
-        await self.membership.start()
+        try:
+            await self.membership.start()
+        except NameTaken:
+            # A follower may have taken over since ``prepare``.
+            if await self._is_hosted():
+                for call in self.on_replaced:
+                    call()
+            raise
         if self.membership.left:
             if self.shipping is not None:
                 await self.shipping.end()
@@ -168,6 +177,16 @@ class NatsCluster:
             self.wills.publish_held()
             return
         await self._take_part()
+
+    async def _is_hosted(self) -> bool:
+        """Return whether another node runs this one from its copy."""
+        if self.takeovers is None or self.replica_records is None:
+            return False
+        try:
+            record = await returning.read_own_record(self.context, self.replica_records)
+        except (Unavailable, NoAnswer):
+            return False
+        return record is not None and bool(record.hosted_by) and not record.ended
 
     async def _take_part(self) -> None:
         """Start all parts that need other nodes: this node is a member, or will be as soon as NATS is reachable."""

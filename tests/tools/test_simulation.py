@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from taipan.broker.cluster.replicas.origin import OriginCopies
 from tools.simulation import promises
 from tools.simulation.client import ControllerClient, DeviceClient, Sent, SimulatedClient
 from tools.simulation.disk import SimulatedLog
@@ -24,6 +25,7 @@ from tools.simulation.world import (
     FRESH,
     PAGING,
     PIECES,
+    REPLICAS,
     RESTLESS,
     World,
 )
@@ -169,6 +171,35 @@ def test_seeds_that_failed_where_nodes_are_forced_out(seed: int) -> None:
 def test_nodes_that_are_evacuated() -> None:
     done = simulate("--seeds", "10", "--features", "all,evacuated")
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+REPLICATED = ",".join(["members", "links", "ownership", REPLICAS])
+
+
+@pytest.mark.slow
+def test_nodes_with_copies_lose_their_disks() -> None:
+    done = simulate("--seeds", "8", "--features", REPLICATED)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [15, 22])
+def test_seeds_that_failed_where_disks_are_lost(seed: int) -> None:
+    """A host was killed when the lost node had left the cluster, and its copy did not say so: the host tried to start
+    it again for good. NATS did not answer when the lost node left, and it did not try again."""
+    done = simulate("--seed", str(seed), "--features", REPLICATED)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quiet")
+def test_an_acknowledgement_that_does_not_wait_for_a_copy_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def advance(self: OriginCopies) -> None:
+        self.durable = self.written
+
+    monkeypatch.setattr(OriginCopies, "_advance", advance)
+    wrong = (each for seed in range(1, 16) for each in World(seed, tuple(REPLICATED.split(","))).run())
+    assert any("never got" in each or " times" in each for each in wrong)
 
 
 @pytest.mark.slow

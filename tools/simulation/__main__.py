@@ -36,7 +36,7 @@ def main() -> int:
     parser.add_argument(
         "--features",
         default=",".join(DEFAULT),
-        help="its features, separated by commas; all: all but commands, forced, fresh and evacuated",
+        help="its features, separated by commas; all: all but commands, forced, fresh, evacuated and replicas",
     )
     parser.add_argument("--nodes", type=int, default=NODES)
     parser.add_argument("--processes", type=int, default=os.cpu_count())

@@ -225,7 +225,11 @@ class SimulatedClient:
                 self._awaiting.pop(packet.packet_id, None)
                 self._answer(Ack(c.PUBCOMP, packet.packet_id))
             case Suback():
-                if any(code >= 0x80 for code in packet.reason_codes):
+                refused = [code for code in packet.reason_codes if code >= 0x80]
+                if refused and self.world.may_refuse(refused):
+                    self.drop()
+                    return
+                if refused:
                     self.world.wrong(f"{self.name}: {packet}")
                 self.subscribed = True
                 self.subscribed_at = min(self.subscribed_at, self.world.loop.time())

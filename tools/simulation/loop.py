@@ -18,6 +18,10 @@ MAX_TURNS: Final = 5_000
 """Maximum number of iterations during which almost no time passes."""
 
 
+IN_ANOTHER_THREAD: Final = 0.002
+"""Seconds that the work of another thread takes."""
+
+
 class Killed(BaseException):
     """Ends what a node is doing at the moment of its death."""
 
@@ -74,6 +78,16 @@ class _Selector(selectors.BaseSelector):
         return self._keys
 
 
+def _complete(future: "asyncio.Future[Any]", result: object) -> None:
+    if not future.done():
+        future.set_result(result)
+
+
+def _fail(future: "asyncio.Future[Any]", error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)
+
+
 class VirtualLoop(asyncio.SelectorEventLoop):
     """An event loop whose time begins at 0."""
 
@@ -91,6 +105,24 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     ) -> asyncio.Handle:
         owner = life.get() if context is None else context.get(life)
         return super().call_soon(self._call, owner, callback, args, context=context)
+
+    def call_soon_threadsafe(
+        self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        return self.call_soon(callback, *args, context=context)  # there is one thread
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: object, func: Callable[..., Any], *args: Any
+    ) -> "asyncio.Future[Any]":
+        """Return the result of ``func``, which is called at once, some milliseconds later."""
+        future: asyncio.Future[Any] = self.create_future()
+        try:
+            result = func(*args)
+        except Exception as error:
+            self.call_later(IN_ANOTHER_THREAD, _fail, future, error)
+        else:
+            self.call_later(IN_ANOTHER_THREAD, _complete, future, result)
+        return future
 
     def call_at(
         self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None

@@ -2,6 +2,9 @@
 
 import asyncio
 import contextvars
+import shutil
+from collections.abc import Callable
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -18,7 +21,8 @@ from taipan.broker.server import Server
 from taipan.broker.transport.connection import Connection
 from tests.support.virtual_nats import VirtualNatsClient
 
-from .disk import SimulatedDisk, SimulatedLog, SimulatedStore
+from .disk import SimulatedDisk, SimulatedStore
+from .files import Disk, mount
 from .loop import NOBODY, Life, life
 
 if TYPE_CHECKING:
@@ -163,9 +167,12 @@ class Row(msgspec.Struct, array_like=True, frozen=True):
 
 class SimulatedNode:
     """A node that ``start`` and ``kill`` run and end repeatedly; its disk stays. ``piece``: the number of queued
-    messages that move to another node at once."""
+    messages that move to another node at once. ``directory``: its disk, if it has copies; ``None``: the disk is in
+    memory (``disk``)."""
 
-    def __init__(self, name: str, settings: BrokerSettings, world: "World", piece: int) -> None:
+    def __init__(
+        self, name: str, settings: BrokerSettings, world: "World", piece: int, directory: Path | None = None
+    ) -> None:
         self.name = name
         self.settings = settings
         self.world = world
@@ -173,6 +180,8 @@ class SimulatedNode:
         self.loop = world.loop
         self.rng = Random(world.rng.getrandbits(32))
         self.disk = SimulatedDisk(self.rng)
+        self.directory = directory
+        self.files: Disk | None = None
         self.listener = _Listener()
         self.running = False
         self.starting = False
@@ -191,6 +200,9 @@ class SimulatedNode:
         self.life = Life(f"{self.name}.{self.lives}")
         self.context = contextvars.Context()
         self.context.run(life.set, self.life)
+        if self.directory is not None:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            self.files = mount(self.life, self.disk)
         self.starting = True
         task = self.loop.create_task(self._start(), context=self.context)
         await asyncio.wait([task])
@@ -210,22 +222,40 @@ class SimulatedNode:
         self.facts = ListenerFacts("default", zone, "external", server.limits_of(zone), "", True)
         server._facts["default"] = self.facts
         self.names = server._topic_names[zone.strict_strings]
-        if server.store is not None:
+        if server.store is not None and self.directory is None:
             server.store = SimulatedStore(self.disk, self.life, self.settings.durability.queue_memory)
         self.rows = server.tables.open("simulated", Row, shared=True)
         assert isinstance(server.cluster, NatsCluster)
         server.cluster.context.piece_messages = self.piece
         server.cluster.evacuation.grace = 0.0
+        server.cluster.on_replaced.append(lambda: self.world.replaced(self))
         await server.start()
         server.lag.stop()
         server.ticker._interval = 0.5
         self.starting = False
         self.running = True
 
+    def on_append(self, call: Callable[[], None]) -> None:
+        """Have this called for each batch that is written."""
+        if self.files is not None:
+            self.files.on_append = call
+        else:
+            assert isinstance(self.server.store, SimulatedStore)
+            self.server.store.log.on_append = call
+
+    def lose_disk(self) -> None:
+        """Delete everything that the node has stored; it does not run."""
+        assert self.directory is not None
+        shutil.rmtree(self.directory)
+
     @property
-    def log(self) -> SimulatedLog:
-        assert isinstance(self.server.store, SimulatedStore)
-        return self.server.store.log
+    def copied(self) -> bool:
+        """Whether all copies of its data are complete, its record is not being written, and it runs no other node."""
+        cluster = self.server.cluster
+        assert isinstance(cluster, NatsCluster) and cluster.shipping is not None
+        core = cluster.shipping.core
+        written = core._writing is None and not core._unanswered
+        return written and not self.server.hosted and core.copies >= cluster.context.settings.replicas
 
     @property
     def knows_routes(self) -> bool:
@@ -240,6 +270,13 @@ class SimulatedNode:
         cluster = self.server.cluster
         assert isinstance(cluster, NatsCluster)
         return cluster.session_keys._current.is_set()
+
+    @property
+    def copies(self) -> str:
+        """The copies of its data, as its own part of the cluster sees them."""
+        cluster = self.server.cluster
+        assert isinstance(cluster, NatsCluster) and cluster.shipping is not None
+        return f"{cluster.shipping.status()} {cluster.shipping.core.next_record()}"
 
     def is_at_session_of(self, client_id: str) -> bool:
         """Return whether the node handles a CONNECT of this client, or has yet to write its key."""
@@ -267,17 +304,21 @@ class SimulatedNode:
             store = self.server.store
             if isinstance(store, SimulatedStore) and hasattr(store, "log"):
                 store.log.crash()
+        if self.files is not None:
+            self.context.copy().run(self.files.crash)
         transports, self.transports = list(self.transports), {}
         for transport in transports:
             self.loop.call_soon(transport._client.lost, transport, context=NOBODY)
 
 
-def settings_of(name: str, level: str, cluster: dict[str, object], queue_memory: int = 0) -> BrokerSettings:
+def settings_of(
+    name: str, level: str, cluster: dict[str, object], queue_memory: int = 0, directory: Path | None = None
+) -> BrokerSettings:
     zone = msgspec.convert(
         {"allow_anonymous": True, "session_expiry_interval": 86_400, "max_inflight": 20}, ZoneSettings
     )
     config = {
-        "node": {"name": name},
+        "node": {"name": name, **({} if directory is None else {"data_dir": str(directory)})},
         "durability": {"level": level, "queue_memory": queue_memory},
         "sys_topics": {"interval": 0, "heartbeat": 0},
         "cluster": {"servers": ["nats://127.0.0.1:4222"], **cluster},

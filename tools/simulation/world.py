@@ -3,7 +3,10 @@
 import asyncio
 import gc
 import logging
+import shutil
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 from typing import Any, Final
 
@@ -20,6 +23,7 @@ from tests.support.virtual_nats import VirtualNats
 from . import promises
 from .client import ControllerClient, DeviceClient, EndingClient, RetainingClient, Sent, SimulatedClient
 from .disk import SimulatedDisk
+from .files import simulated_writers
 from .loop import NOBODY, Killed, Life, Spinning, VirtualLoop
 from .node import Row, SimulatedNode, settings_of
 
@@ -57,11 +61,17 @@ FRESH: Final = "fresh"
 their clients are weaker: ``promises._received_by_one_that_moves``."""
 EVACUATED: Final = "evacuated"
 """Another feature: nodes are evacuated, so that sessions of offline clients move."""
+REPLICAS: Final = "replicas"
+"""Another feature: nodes have copies of each other's data, and lose their disks."""
 DEFAULT: Final = ("members", "rows", "links")
 EVERYTHING: Final = (*FEATURES, PAGING, RESTLESS, BURSTS, PIECES, ENDS, CLEARS)
 """The features of ``--features all``."""
-APART: Final = (COMMANDS, FORCED, FRESH, EVACUATED)
+APART: Final = (COMMANDS, FORCED, FRESH, EVACUATED, REPLICAS)
 """Features that apply only if they are named."""
+
+
+COPIES_ERRORS: Final = ("replicas_trouble", "cluster_membership_lost", "cluster_refused_this_node")
+"""Errors that nodes with copies may log while something is wrong."""
 
 
 class RowChange:
@@ -124,6 +134,7 @@ class World:
         self.messages: list[Sent] = []
         self.row_changes: dict[str, list[RowChange]] = {}
         self.kills = 0
+        self.disks_lost = 0
         self.unrouted = 0
         self.starting: list[asyncio.Task[None]] = []
         # A node that is about to be forced out.
@@ -137,18 +148,28 @@ class World:
         self.stays = "ownership" not in features
         self.bursts = BURSTS in features
         self.evacuates = EVACUATED in features
+        self.directory: Path | None = None
         self._calm = False
         level = "disk"
         cluster: dict[str, object] = {"strict_subscribe": True, "takeover": "fresh" if FRESH in features else "refuse"}
         memory = Random(seed)  # of its own, so that the rest of a seed is the same without it
         # By a generator of its own as well.
         piece = Random(f"pieces {seed}").choice((2, 3)) if PIECES in features else PIECE_MESSAGES
+        if REPLICAS in features:
+            cluster |= {"replicas": 1, "replica_timeout": 1.0, "failover_after": 6.0}
+            # In memory if possible: nothing but the simulation decides what a crash leaves.
+            shared = Path("/dev/shm")
+            self.directory = Path(
+                tempfile.mkdtemp(prefix="taipan-simulation-", dir=shared if shared.exists() else None)
+            )
         # Of timeouts: a hundred pieces, each of them written to a slow disk, take longer than one.
         self.timeout_factor = 3.0 if PIECES in features else 1.0
         for number in range(nodes):
             name = f"n{number + 1}@127.0.0.1"
             bound = memory.choice((1, 300, 3000)) if PAGING in features else 0
-            self.nodes.append(SimulatedNode(name, settings_of(name, level, cluster, bound), self, piece))
+            directory = None if self.directory is None else self.directory / f"n{number + 1}"
+            settings = settings_of(name, level, cluster, bound, directory)
+            self.nodes.append(SimulatedNode(name, settings, self, piece, directory))
 
     # ----------------------------------------------------------- what is told
 
@@ -212,6 +233,11 @@ class World:
         if self._calm and code not in (0x88, 0x97):
             self.wrong(f"{client.name} was refused with {code:#x}")
 
+    def may_refuse(self, codes: list[int]) -> bool:
+        """Return whether a SUBACK may have these codes: a node that cannot know whether it was replaced stores
+        nothing."""
+        return REPLICAS in self.features and all(code == 0x97 for code in codes)
+
     def publish_refused(self, sent: Sent, code: int) -> None:
         """Handle a PUBACK or PUBREC with an error: the client does not send a refused message again."""
         if code not in (0x97, 0x88):
@@ -231,7 +257,8 @@ class World:
         self.loop.set_exception_handler(self._unhandled)
         gc.disable()
         try:
-            self.loop.run_until_complete(self._run())
+            with simulated_writers():
+                self.loop.run_until_complete(self._run())
         except TooLong as error:
             self.wrong(str(error))
         except Spinning:
@@ -239,6 +266,10 @@ class World:
         finally:
             for node in self.nodes:
                 node.life.over = True
+                if node.files is not None:
+                    node.context.copy().run(node.files.crash)
+            if self.directory is not None:
+                shutil.rmtree(self.directory, ignore_errors=True)
             self.loop.set_exception_handler(lambda loop, context: None)
             self.loop.close()
             asyncio.set_event_loop(None)
@@ -444,6 +475,12 @@ class World:
             kinds.append((4.0, self._force_out))
             weights.append(4.0)
             end += 20.0
+        if REPLICAS in self.features:
+            self.expected_errors = COPIES_ERRORS
+            kinds.append((20.0, self._lose_disk))
+            weights.append(20.0)
+            pace = rng.choice((0.5, 1.5))
+            end += 60.0
         if EVACUATED in self.features:
             kinds.append((4.0, self._evacuate))
             weights.append(4.0)
@@ -492,6 +529,46 @@ class World:
         self.kills += 1
         node.kill()
         self.loop.call_later(self.rng.choice((0.1, 1.0, 5.0, 15.0)), self._start, node, context=NOBODY)
+
+    def _lose_disk(self) -> None:
+        """Kill a node and delete its data, often while its batches are late at the others."""
+        node = self._some()
+        if node is None or not self._all_copied():
+            return
+        if self.rng.random() < 0.7:
+            for other in self.nodes:
+                way = (node.name, other.name)
+                self.hub.delays[way] = (0.0, 0.9)
+                self.loop.call_later(3.0, self.hub.delays.pop, way, None, context=NOBODY)
+            self.loop.call_later(self.rng.uniform(0.3, 2.0), self._lose_it_now, node, context=NOBODY)
+        else:
+            self._lose_it_now(node)
+
+    def _lose_it_now(self, node: SimulatedNode) -> None:
+        """Do so if all copies are complete. Otherwise, its disk may be the only one that has something."""
+        if self._calm or not node.running or not self._all_copied():
+            return
+        self.note(f"{node.name} loses its disk")
+        self.kills += 1
+        self.disks_lost += 1
+        node.kill()
+        node.lose_disk()
+        self.loop.call_later(self.rng.choice((0.1, 3.0, 8.0, 20.0, 60.0)), self._start, node, context=NOBODY)
+
+    def _all_copied(self) -> bool:
+        return all(each.running and each.copied for each in self.nodes)
+
+    def replaced(self, node: SimulatedNode) -> None:
+        """Start a node again that has learned that another one runs in its place, as its process would."""
+        self.note(f"{node.name} was replaced")
+        owner = node.life
+
+        def again() -> None:
+            if not owner.over:
+                node.kill()
+                self._start(node)
+
+        self.loop.call_soon(again, context=NOBODY)
 
     def _evacuate(self) -> None:
         """Evacuate a node, for longer or shorter than its clients need to move."""
@@ -568,7 +645,7 @@ class World:
 
     def start_refused(self, node: SimulatedNode, error: NatsRefused) -> None:
         """Handle the refusal of a node that was forced out while it started."""
-        if self.sessions_end:
+        if self.sessions_end or REPLICAS in self.features:
             self.loop.call_later(0.5, self._start, node, context=NOBODY)
         else:
             self.wrong(f"{node.name} does not start: {error}")
@@ -609,7 +686,7 @@ class World:
 
         self.note(f"{node.name} is to die at {about or 'any operation'} number {left}")
         node.nats.on_operation = operation
-        node.log.on_append = lambda: operation("append")
+        node.on_append(lambda: operation("append"))
 
     def _partition(self) -> None:
         names = [node.name for node in self.nodes]
@@ -664,7 +741,7 @@ class World:
         for node in self.nodes:
             if node.running:
                 node.nats.on_operation = lambda _: None
-                node.log.on_append = lambda: None
+                node.on_append(lambda: None)
                 node.context.copy().run(self._end_evacuation, node)
             hub.connect(node.name)
             self.forcing = None
@@ -690,6 +767,8 @@ class World:
         if any(client.waiting or client.unacknowledged for client in self.clients):
             return False
         if any(self._busy(node) for node in self.nodes):
+            return False
+        if REPLICAS in self.features and not self._all_copied():
             return False
         # A key without a node waits for one that has not seen it.
         if ENDS in self.features and not all(key.node for key in self.session_keys()):
@@ -729,6 +808,8 @@ class World:
             busy = self._busy(node)
             if busy:
                 found.append(f"{node.name}: {busy}")
+            if REPLICAS in self.features and not node.copied:
+                found.append(f"{node.name} runs {[*node.server.hosted]}, or lacks copies: {node.copies}")
         for client in self.clients:
             if not client.online:
                 found.append(f"{client.name} is not connected")

@@ -445,11 +445,19 @@ class Members:
         self.check_leave()
         # Before the write: a node that has not left writes its record again if that was deleted.
         self.identity.left = True
-        try:
-            await self._nats.write(BUCKET, self.key, self.own_record.left_behind(for_good), None, self._context.nonce())
-        except (Unavailable, Unknown) as error:
-            self.identity.left = False
-            raise ChangeRefused(f"NATS accepts no writes now: {error}") from None
+        value = self.own_record.left_behind(for_good)
+        certain = True
+        while True:
+            try:
+                await self._nats.write(BUCKET, self.key, value, None, self._context.nonce())
+                break
+            except (Unavailable, Unknown) as error:
+                certain = certain and isinstance(error, Unavailable)
+                if certain or not for_good:
+                    self.identity.left = False
+                    raise ChangeRefused(f"NATS accepts no writes now: {error}") from None
+            # It may have left, and could not become a member again.
+            await asyncio.sleep(_RETRY)
         self.heartbeats.beat(leaving=True)
         self.joined = False
         if self._watch is not None:

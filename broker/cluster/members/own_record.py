@@ -40,6 +40,10 @@ def _date(time: float) -> str:
     return datetime.fromtimestamp(time, UTC).isoformat(timespec="seconds")
 
 
+class ForcedOut(NatsRefused):
+    """The data of this node may not have its name any more: it was forced out, or has left for good."""
+
+
 class MemberRecords:
     """Reads the records of bucket ``members``, of this node and of others."""
 
@@ -87,7 +91,7 @@ class OwnRecord:
         """Write the record, if no other node of this name runs.
 
         :raises NameTaken: another node of this name runs.
-        :raises NatsRefused: this node was forced out, with the data that it has.
+        :raises ForcedOut: this node was forced out, with the data that it has.
         :raises Unavailable: the record was certainly not written.
         :raises Unknown: it may be written, now or later.
         """
@@ -96,9 +100,7 @@ class OwnRecord:
         if found is not None:
             record = found[1]
             self._check_not_forced_out(record)
-            # A copy of this data may be older than the last start of its node: then only the date tells these apart.
-            ours = (self._wire.uid, self._wire.incarnation, self.started)
-            if record.uid and (record.uid, record.incarnation, record.started) != ours:
+            if record.uid and not self._is_ours(record):
                 await self._supersede(record)
             self._identity.refuse(forced_out_of(record))
             if is_replaced(record, self.value()):
@@ -154,9 +156,9 @@ class OwnRecord:
         return f"{self._context.node} was forced out of the cluster {self._context.name}: {what}"
 
     def _check_not_forced_out(self, record: MemberRecord) -> None:
-        """:raises NatsRefused: this node was forced out, with the data that it has."""
+        """:raises ForcedOut: this node was forced out, with the data that it has."""
         if self._wire.uid in forced_out_of(record):
-            raise NatsRefused(self.forced_out, DATA_DIR)
+            raise ForcedOut(self.forced_out, DATA_DIR)
 
     async def _look_again(self) -> None:
         """Read the record again, because it was written: by this node, in a write that was not answered, or by another
@@ -167,9 +169,15 @@ class OwnRecord:
             raise Unknown("the record of this node changes")
         record = found[1]
         self._check_not_forced_out(record)
-        if record.uid != self._wire.uid or record.incarnation != self._wire.incarnation:
+        if not self._is_ours(record):
             raise NameTaken(record)
         self.revision = entry.revision
+
+    def _is_ours(self, record: MemberRecord) -> bool:
+        """Return whether this start of the node has written the record. A copy of its data may be older than its last
+        start: then only the date tells two starts apart."""
+        ours = (self._wire.uid, self._wire.incarnation, self.started)
+        return (record.uid, record.incarnation, record.started) == ours
 
     def log_replaced(self) -> None:
         """Log that other data had this node's name and was not forced out: a disk may be missing."""
@@ -196,10 +204,11 @@ class OwnRecord:
 
         :raises NameTaken: that node runs.
         """
+        if record.uid == self._wire.uid and record.incarnation >= self._wire.incarnation:
+            # Before the question, which another start with the same incarnation would not answer.
+            await self._identity.follow(record.incarnation)
         if await self._name_in_use():
             raise NameTaken(record)
-        if record.uid == self._wire.uid and record.incarnation >= self._wire.incarnation:
-            await self._identity.follow(record.incarnation)
 
     async def _name_in_use(self) -> bool:
         """Return whether another node of this name runs. A node that does not answer may be paused, or its connection

@@ -13,6 +13,7 @@ import msgspec
 
 from ...persistence.log.salvage import SalvageReport
 from ...store.set_aside import read_row, set_aside
+from ...store.store import FILE
 from ..context import ClusterContext
 from ..members.members import TABLE as MEMBER_TABLE
 from ..members.members import Identity
@@ -28,7 +29,7 @@ _LOOK_EVERY: Final = 0.5
 _TELL_EVERY: Final = 60.0
 
 
-async def _read(context: ClusterContext, records: ReplicaRecords) -> ReplicaRecord | None:
+async def read_own_record(context: ClusterContext, records: ReplicaRecords) -> ReplicaRecord | None:
     """Return this node's record. Raises Unavailable and NoAnswer."""
     return records.decode(await context.nats.read(BUCKET, node_key(context.node)))
 
@@ -37,12 +38,16 @@ async def settle(context: ClusterContext, records: ReplicaRecords, directory: Pa
     """Set the store of a replaced node aside, and wait until its name is free. Called before the store is opened.
     Return what was damaged in the file of the store.
 
-    Without NATS, the node starts with the data that it has: it acknowledges nothing until it knows its record."""
+    Without NATS, the node starts with the data that it has: it acknowledges nothing until it knows its record. A node
+    without data waits: what its name had acknowledged may be in copies, and the others would forget it as soon as they
+    hear of a node of this name with other data."""
     try:
-        record = await _read(context, records)
+        record = await read_own_record(context, records)
     except (Unavailable, NoAnswer) as error:
-        logger.warning("replaced_unknown error=%s setting=cluster.servers", str(error) or type(error).__name__)
-        return None
+        if (directory / FILE).exists():
+            logger.warning("replaced_unknown error=%s setting=cluster.servers", str(error) or type(error).__name__)
+            return None
+        record = await _until_known(context, records)
     if record is None:
         return None
     row, salvaged = await asyncio.to_thread(read_row, directory, MEMBER_TABLE, _SELF)
@@ -57,6 +62,21 @@ async def settle(context: ClusterContext, records: ReplicaRecords, directory: Pa
     return salvaged
 
 
+async def _until_known(context: ClusterContext, records: ReplicaRecords) -> ReplicaRecord | None:
+    """Return this node's record as soon as NATS can be read."""
+    loop = asyncio.get_running_loop()
+    tell_at = 0.0
+    while True:
+        try:
+            return await read_own_record(context, records)
+        except (Unavailable, NoAnswer) as error:
+            if loop.time() >= tell_at:
+                tell_at = loop.time() + _TELL_EVERY
+                why = str(error) or type(error).__name__
+                logger.warning("empty_node_waits node=%s error=%s setting=cluster.servers", context.node, why)
+        await asyncio.sleep(_LOOK_EVERY)
+
+
 async def _until_free(context: ClusterContext, records: ReplicaRecords, record: ReplicaRecord | None) -> None:
     loop = asyncio.get_running_loop()
     tell_at = 0.0
@@ -68,6 +88,6 @@ async def _until_free(context: ClusterContext, records: ReplicaRecords, record: 
             logger.warning("waits_for_own_copy node=%s host=%s detail=%s", context.node, where, detail)
         await asyncio.sleep(_LOOK_EVERY)
         try:
-            record = await _read(context, records)
+            record = await read_own_record(context, records)
         except (Unavailable, NoAnswer):
             continue

@@ -21,6 +21,7 @@ from ...store.set_aside import is_intact
 from ..calls import Calls
 from ..context import ClusterContext
 from ..members.members import Members
+from ..members.own_record import ForcedOut
 from ..members.peer import Peer
 from ..nats.interface import REPLICAS as BUCKET
 from ..nats.interface import NatsRefused, NoAnswer, Unavailable, Unknown, WrongRevision
@@ -65,7 +66,8 @@ Host = Callable[[str, Path], Hosted]
 class Sight(NamedTuple):
     """An origin as a follower sees it. ``unheard``: seconds since its last heartbeat. ``orderly``: it announced its
     stop. ``heard_elsewhere``: another node hears it. ``ordered``: an operator has given it up. ``before``: how many
-    running nodes are before this follower in the in-sync set."""
+    running nodes are before this follower in the in-sync set. ``holds``: a lost node whose data is on the disk of the
+    origin alone; empty: there is none."""
 
     in_sync: bool
     unheard: float
@@ -73,6 +75,7 @@ class Sight(NamedTuple):
     heard_elsewhere: bool
     ordered: bool
     before: int
+    holds: str = ""
 
 
 class _Claim(NamedTuple):
@@ -90,7 +93,7 @@ def is_due(sight: Sight, failover_after: float, restart: float) -> bool:
         return False
     if sight.ordered:
         return True
-    if sight.heard_elsewhere:
+    if sight.heard_elsewhere or sight.holds:
         return False
     patience = max(failover_after, restart) if sight.orderly else failover_after
     return sight.unheard >= patience + sight.before * _NEXT_FOLLOWER
@@ -120,6 +123,8 @@ class Takeovers:
         self._ordered: set[str] = set()
         # Names and uids of nodes whose copies here are damaged.
         self._damaged: set[tuple[str, str]] = set()
+        # Nodes that are not taken over because of another one's copy, which they have; by name.
+        self._withheld: dict[str, str] = {}
         self.hosted: dict[str, Hosted] = {}
         self._stopped = False
         calls.serve(TAKE_OVER, self._take_over_now)
@@ -253,7 +258,22 @@ class Takeovers:
             self._is_heard(peer),
             record.node in self._ordered,
             self._before(record),
+            self._holds(record.node),
         )
+
+    def _holds(self, origin: str) -> str:
+        """Return a node that is lost, and that only ``origin`` can run from its copy; empty: there is none.
+
+        If another node ran ``origin``, it would have to wait for the lost one, to which it may owe messages; and
+        ``origin``, which has the copy, for the node in its own place."""
+        for record in self._records.all():
+            if record.ended or record.node in (origin, self._context.node):
+                continue
+            runs = self._runs(record.node) and not record.hosted_by
+            if not runs and origin in (record.hosted_by, *record.in_sync):
+                if not any(self._runs(each) for each in record.in_sync if each != origin):
+                    return record.node
+        return ""
 
     def _before(self, record: ReplicaRecord) -> int:
         """Return how many running followers take over before this one: those before it in the in-sync set. If the copy
@@ -292,8 +312,14 @@ class Takeovers:
             if not record.ended:
                 self._tasks.run(self._resume(record))
             return
-        if is_due(self._sees(record), self._settings.failover_after, self._settings.takeover_timeout):
+        sight = self._sees(record)
+        if is_due(sight, self._settings.failover_after, self._settings.takeover_timeout):
             self._tasks.run(self._take_over(record))
+        withheld = sight.holds if sight.in_sync and sight.unheard >= self._settings.failover_after else ""
+        if withheld != self._withheld.get(node, ""):
+            self._withheld[node] = withheld
+            if withheld:
+                logger.warning("takeover_withheld node=%s holds=%s setting=%s", node, withheld, SETTING)
 
     # -------------------------------------------------------------------- takeover
 
@@ -392,6 +418,10 @@ class Takeovers:
             hosted = self._host(node, directory)
             try:
                 await hosted.start()
+            except ForcedOut:
+                # It had left for good, or was forced out: it owes nothing.
+                await self._end(record)
+                return False
             except NatsRefused as error:
                 # The node itself has started in the same moment, and is about to learn that it was replaced.
                 if str(error) != said:

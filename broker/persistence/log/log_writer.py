@@ -144,30 +144,37 @@ class LogWriter(threading.Thread):
     def run(self) -> None:
         try:
             while not self._stopping:
-                job = self._later.popleft() if self._later else self._jobs.get()
-                match job:
-                    case Append():
-                        self._append(job)
-                    case Read():
-                        self._read(job)
-                    case Drop():
-                        self._drop(job)
-                    case WriterCall():
-                        self._call(job)
-                    case Copy():
-                        self._copy(job)
-                    case VerifyPath():
-                        self._until_done(self._log.verify_path)
-                    case Stop():
-                        self._stopping = True
-            try:
-                self._log.checkpoint_and_close()
-            except StoreError as error:
-                logger.warning("store_checkpoint_failed error=%s", error)
-            self._loop.call_soon_threadsafe(self._ended)
+                self.work(self._later.popleft() if self._later else self._jobs.get())
+            self.finish()
         except RuntimeError:
             # The loop is closed, so nothing can be reported. Data on the disk stays there.
             logger.warning("store_abandoned")
+
+    def work(self, job: Job) -> None:
+        """Do one job."""
+        match job:
+            case Append():
+                self._append(job)
+            case Read():
+                self._read(job)
+            case Drop():
+                self._drop(job)
+            case WriterCall():
+                self._call(job)
+            case Copy():
+                self._copy(job)
+            case VerifyPath():
+                self._until_done(self._log.verify_path)
+            case Stop():
+                self._stopping = True
+
+    def finish(self) -> None:
+        """Close the log after ``Stop``."""
+        try:
+            self._log.checkpoint_and_close()
+        except StoreError as error:
+            logger.warning("store_checkpoint_failed error=%s", error)
+        self._loop.call_soon_threadsafe(self._ended)
 
     def _append(self, job: Append) -> None:
         jobs = self._with_next(job)

@@ -5,13 +5,15 @@ import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
-from taipan.broker.cluster.nats.interface import Unknown
+from taipan.broker.cluster.members.own_record import BUCKET as MEMBERS
+from taipan.broker.cluster.nats.interface import NatsRefused, Unknown
 from taipan.broker.cluster.nats_cluster import NatsCluster
-from taipan.broker.cluster.replicas import takeover
+from taipan.broker.cluster.replicas import returning, takeover
 from taipan.broker.cluster.replicas.records import ReplicaRecord, copy_directory
 from taipan.broker.core.cluster import IN_SYNC, RUNNING, STOPPED, ChangeRefused
 from taipan.broker.hosted_node import HostedNode
@@ -335,6 +337,29 @@ async def test_the_host_is_lost_too(tmp_path: Path) -> None:
         await client.nothing()
 
 
+async def test_a_node_that_alone_has_the_data_of_a_lost_one_is_not_taken_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Otherwise it would wait for the node in its own place, and that one for the lost one, to which it owes messages:
+    all three for good."""
+    async with replicated(tmp_path) as cluster:
+        follower = {number: number_of(cluster, record_of(cluster, number).in_sync[0]) for number in cluster.nodes}
+        lost = next(number for number in follower if follower[follower[number]] != number)
+        away_too, third = follower[lost], follower[follower[lost]]
+        await away(cluster[lost], "s", 5, "t")
+        publisher = await cluster[third].client("p", 5)
+        await publisher.publish("t", b"kept", qos=1)
+        await cluster.wait_until_quiet()
+        await cluster.kill(away_too)
+        await lose(cluster, lost)
+        await until(lambda: "takeover_withheld" in caplog.text)
+        assert not cluster[third].server.hosted
+        await cluster.start(away_too)
+        client = await cluster[third].client("s", expiry=3600, session_present=True)
+        assert await payloads(client, 1) == [b"kept"]
+        await until_ended(cluster, lost)
+
+
 async def test_a_start_that_the_copy_does_not_know(tmp_path: Path) -> None:
     """The lost node had just started, and its copy is from before: the others must not mistake one for the other."""
     async with replicated(tmp_path, failover_after=3600.0) as cluster:
@@ -459,6 +484,44 @@ async def test_a_node_that_comes_back_waits_for_the_one_in_its_place(tmp_path: P
         await cluster.kill(1)
         await cluster.start(1)  # its new data is its own
         await cluster.wait_until_running()
+
+
+async def test_a_node_without_its_disk_waits_until_nats_has_a_quorum(tmp_path: Path) -> None:
+    """If it became a member with other data, the others would forget what it had acknowledged."""
+    async with replicated(tmp_path) as cluster:
+        await away(cluster[1], "s", 5, "t")
+        publisher = await cluster[1].client("p", 5)
+        await publisher.publish("t", b"kept", qos=1)
+        await cluster.kill(1)
+        await asyncio.to_thread(shutil.rmtree, cluster._data_dir(1))
+        cluster.hub.lose_leader(4.0)
+        await cluster.start(1)
+        client = await cluster[1].client("s", expiry=3600, session_present=True)
+        assert await payloads(client, 1) == [b"kept"]
+
+
+async def test_a_node_that_is_taken_over_while_it_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It had read its record before. The process starts again, instead of ending because its name is taken."""
+    async with replicated(tmp_path) as cluster:
+        publisher = await cluster[1].client("p", 5)
+        await publisher.publish("$delayed/3600/t", b"late", qos=1)
+        host = await lose(cluster, 1, keep=True)
+        await until(lambda: bool(cluster[host].server.hosted))
+        told: list[str] = []
+        is_hosted = NatsCluster._is_hosted
+
+        async def asked(self: NatsCluster) -> bool:
+            self.on_replaced.append(lambda: told.append(self.context.node))
+            return await is_hosted(self)
+
+        async def nothing(*_: object) -> None:
+            pass
+
+        monkeypatch.setattr(NatsCluster, "_is_hosted", asked)
+        monkeypatch.setattr(returning, "settle", nothing)
+        with pytest.raises(NatsRefused):
+            await cluster.start(1)
+        assert told == [cluster.name(1)]
 
 
 async def test_a_node_that_comes_back_at_once_without_its_disk(tmp_path: Path) -> None:
@@ -601,6 +664,51 @@ async def test_a_host_stops_before_the_last_record(tmp_path: Path) -> None:
         await until_ended(cluster, 1)
         await cluster.start(1)
         await cluster.wait_until_running()
+
+
+async def test_a_host_is_killed_as_the_node_has_left(tmp_path: Path) -> None:
+    """NATS has it, and the copy does not: the host ends what it cannot start again."""
+    async with replicated(tmp_path) as cluster:
+        await away(cluster[1], "s", 5, "t")
+        host = await lose(cluster, 1)
+        await until(lambda: cluster.name(1) in cluster[host].server.hosted)
+        hosted = cluster[host].server.hosted[cluster.name(1)].server._nats_cluster
+        assert hosted is not None
+        left = asyncio.Event()
+
+        def has_left(left_now: bool) -> None:
+            left.set()
+            raise asyncio.CancelledError
+
+        hosted.membership._set_left = has_left  # type: ignore[method-assign]
+        await left.wait()
+        await cluster.kill(host)
+        await cluster.start(host)
+        await until_ended(cluster, 1)
+        await cluster.start(1)
+        await cluster.wait_until_running()
+
+
+async def test_nats_does_not_answer_as_the_node_leaves(tmp_path: Path) -> None:
+    async with replicated(tmp_path) as cluster:
+        await away(cluster[1], "s", 5, "t")
+        host = await lose(cluster, 1)
+        await until(lambda: cluster.name(1) in cluster[host].server.hosted)
+        hosted = cluster[host].server.hosted[cluster.name(1)].server._nats_cluster
+        assert hosted is not None
+        nats = hosted.membership._nats
+        write, asked = nats.write, asyncio.Event()
+
+        async def unanswered(bucket: str, *arguments: Any) -> int:
+            revision = await write(bucket, *arguments)
+            if bucket == MEMBERS and not asked.is_set():
+                asked.set()
+                raise Unknown("no answer")
+            return revision
+
+        nats.write = unanswered  # type: ignore[method-assign]
+        await until_ended(cluster, 1)
+        assert asked.is_set()
 
 
 async def test_the_only_copy_cannot_be_used_at_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
