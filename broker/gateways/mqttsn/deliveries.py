@@ -131,7 +131,8 @@ class Deliveries:
             self._ask_for(waiting[0].topic)
 
     def _ask_for(self, topic: str) -> None:
-        """Send a REGISTER. Its MsgId is a number that only the client's address can know: the answer proves it."""
+        """Send a REGISTER. Its MsgId and topic id are numbers that only the client's address can know: the answer
+        proves it."""
         assert self._registering is None, "one REGISTER at a time"
         topics = self._topics
         self._challenge = not self._proved and not (self._needs_register(topic) and self._fits(topic))

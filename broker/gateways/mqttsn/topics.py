@@ -1,5 +1,6 @@
 """The topic ids of one client, with limits. They end with its connection; a sleeping client keeps them."""
 
+from secrets import randbelow
 from typing import Final
 
 from ...mqtt.topics import valid_name
@@ -20,7 +21,8 @@ class Topics:
 
     The client's own topics stay until the connection ends: it relies on them. Those that the node has registered for
     deliveries give way to others, the oldest first, because a subscriber to ``#`` may receive any number of topics. A
-    given-up id is not used again before all others have been."""
+    given-up id is not used again before all others have been. The first one is random: a REGACK proves the address of
+    the client by its topic id and its MsgId (``deliveries``)."""
 
     __slots__ = ("_characters", "_last", "_lent", "_lent_characters", "of_id", "of_name")
 
@@ -30,7 +32,7 @@ class Topics:
         self._characters = 0
         self._lent: dict[int, None] = {}  # ids of the node's own registrations, the oldest first
         self._lent_characters = 0
-        self._last = 0
+        self._last = randbelow(_LAST)
 
     def register(self, topic: str) -> int:
         """Return the id of a topic that the client names; 0: it has too many."""
