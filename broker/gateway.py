@@ -96,9 +96,14 @@ class GatewayLink(Protocol):
         the old Will remains."""
 
     def retained(self, topic_filter: str, most: int) -> list[tuple[str, Message]]:
-        """Return retained messages, with the topic as the client names it: at most so many, and none of a wide part of
-        the topics that would take long to search. No rights are judged: what a client may read comes by SUBSCRIBE,
-        and ``may_publish`` says which of these topics it may write."""
+        """Return the retained messages of a subscription to this filter, after topic rewrite, with their topics below
+        the mount point: at most so many, and none of a wide part of the topics that would take long to search. No
+        rights are judged: what a client may read comes by SUBSCRIBE, and ``may_publish`` says which of these topics it
+        may write."""
+
+    def stored(self, topic: str) -> Message | None:
+        """Return the retained message that a publication to this topic would replace, after topic rewrite. No rights
+        are judged."""
 
     def may_publish(self, topics: Sequence[str], judged: Callable[[list[bool]], None]) -> None:
         """Call ``judged`` with whether the client may publish to each of these topics, as it names them: at once, or

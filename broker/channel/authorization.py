@@ -52,7 +52,7 @@ def may_publish(channel: Channel, topics: Sequence[str], judged: Callable[[list[
     allowed = [False] * len(topics)
     unknown: dict[int, str] = {}
     for at, topic in enumerate(topics):
-        real = _destination(channel, topic)
+        real = destination(channel, topic)
         if real:
             decision = authorize(channel, "publish", real, now)
             if decision is None:
@@ -67,8 +67,9 @@ def may_publish(channel: Channel, topics: Sequence[str], judged: Callable[[list[
     task.add_done_callback(_ASKING.discard)
 
 
-def _destination(channel: Channel, topic: str) -> str:
-    """Return the topic that access is checked for; empty: it is only the server's, or invalid."""
+def destination(channel: Channel, topic: str) -> str:
+    """Return the topic of a publication of the client to ``topic``, for which access is checked: after topic rewrite,
+    and without a delay. Empty: it is only the server's, or invalid."""
     broker = channel.context.broker
     if broker.rewriting is not None:
         topic = broker.rewriting.published(topic, channel.client)

@@ -4,17 +4,18 @@ import asyncio
 from collections.abc import Callable, Hashable, Sequence
 from typing import Final, Protocol, cast
 
-from ..channel.authorization import may_publish
+from ..channel.authorization import destination, may_publish
 from ..channel.channel import Channel
 from ..channel.closing import fail, internal_error
 from ..channel.context import ChannelContext
 from ..channel.session_setup import change_will
+from ..core.subscription_plan import plan_filter
 from ..gateway import Gateway, GatewayChannel, GatewayError, Pending
 from ..mqtt.decoder import Decoder, Packet, TopicNames
 from ..mqtt.encoder import Outgoing, encode
 from ..mqtt.errors import MalformedPacket, MqttError, PacketTooLarge
 from ..mqtt.message import Message
-from ..mqtt.packets import NO_PROPERTIES, Ack, Connect, Disconnect, Properties, Will
+from ..mqtt.packets import NO_PROPERTIES, Ack, Connect, Disconnect, Properties, TopicFilter, Will
 from ..routing.retained import Walk
 from .connection import Connection
 from .datagrams import DatagramPeer
@@ -375,10 +376,18 @@ class _Link:
         return change_will(self._channel, will)
 
     def retained(self, topic_filter: str, most: int) -> list[tuple[str, Message]]:
-        broker, mountpoint = self._context.broker, self._channel.client.mountpoint
-        found = Walk(broker.retained, mountpoint + topic_filter).take(most, most_steps=SEARCH_STEPS)
-        now = self._context.clock.now()
-        return [(each.topic[len(mountpoint) :], each) for each in found if not broker.retained.expired(each, now)]
+        broker, client = self._context.broker, self._channel.client
+        plan = plan_filter(TopicFilter(topic_filter), client, broker.rewriting)
+        if plan.refusal is not None:
+            return []
+        found = Walk(broker.retained, plan.mounted).take(most, most_steps=SEARCH_STEPS)
+        now, below = self._context.clock.now(), len(client.mountpoint)
+        return [(each.topic[below:], each) for each in found if not broker.retained.expired(each, now)]
+
+    def stored(self, topic: str) -> Message | None:
+        retained, real = self._context.broker.retained, destination(self._channel, topic)
+        found = retained.get(self._channel.client.mountpoint + real) if real else None
+        return None if found is None or retained.expired(found, self._context.clock.now()) else found
 
     def may_publish(self, topics: Sequence[str], judged: Callable[[list[bool]], None]) -> None:
         may_publish(self._channel, topics, judged)

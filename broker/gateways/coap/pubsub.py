@@ -57,7 +57,8 @@ class TopicResources:
             self._conversation.stop_observing(request, topic)
             request.answer(codec.CONTENT)
         elif request.observe == 0:
-            content_format = self._format_of(topic) or codec.OCTET_STREAM
+            found = self._link.retained(topic, 1)
+            content_format = _format(found[0][1]) if found else codec.OCTET_STREAM
             self._conversation.observe(request, topic, content_format, lambda found: self._read(request, topic, found))
         else:
             self._conversation.subscribe(request, topic, lambda: self._read(request, topic, None), 0)
@@ -84,13 +85,9 @@ class TopicResources:
             return
         request.answer(codec.CREATED, options=options)
 
-    def _format_of(self, topic: str) -> int | None:
-        """Return the content format of the message of a topic; None: there is no message."""
-        found = self._link.retained(topic, 1)
-        return _format(found[0][1]) if found else None
-
     def _publish(self, request: CoapRequest, topic: str) -> None:
-        stored = self._format_of(topic)
+        replaced = self._link.stored(topic)
+        stored = None if replaced is None else _format(replaced)
         content_format = request.content_format
         if content_format is None:
             content_format = codec.OCTET_STREAM if stored is None else stored
@@ -156,8 +153,13 @@ class TopicResources:
 
     def _delete(self, request: CoapRequest, topic: str) -> None:
         """Clear the message of a topic, and those of all topics below it, one after the other. Topics that the client
-        may not publish to are as if they had no message."""
-        topics = [each for each, _ in self._link.retained(f"{topic}/#", MAX_DELETED + 1)]
+        may not publish to are as if they had no message. So are those that a publication does not reach: a rule
+        rewrites it to another topic."""
+        own = self._link.stored(topic)
+        topics = [] if own is None else [topic]
+        for each, message in self._link.retained(f"{topic}/#", MAX_DELETED + 1):
+            if message is not own and self._link.stored(each) is message:
+                topics.append(each)
 
         def judged(allowed: list[bool]) -> None:
             writable = [each for each, may in zip(topics, allowed[1:], strict=True) if may]
