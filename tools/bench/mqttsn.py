@@ -92,13 +92,15 @@ def messages(pid: int, udp: int, tcp: int, seconds: float) -> None:
     assert subscriber.stdout is not None
     time.sleep(0.5)
     clients = [connect(udp, f"c{number}") for number in range(100)]
+    packets = []
     for client in clients:
         client.send(sn.encode(sn.SnRegister(0, 1, "t")))
-        assert sn.decode(client.recv(100)) == sn.SnRegack(1, 1, sn.ACCEPTED)
-    packet = sn.encode(sn.SnPublish(1, sn.NORMAL, b"x" * 20))
+        heard = sn.decode(client.recv(100))
+        assert isinstance(heard, sn.SnRegack) and heard.code == sn.ACCEPTED
+        packets.append(sn.encode(sn.SnPublish(heard.topic_id, sn.NORMAL, b"x" * 20)))
     before, begin, sent = processor_seconds(pid), time.perf_counter(), 0
     while time.perf_counter() < begin + seconds:
-        for client in clients:
+        for client, packet in zip(clients, packets, strict=True):
             client.send(packet)
         sent += len(clients)
         clients[0].send(b"\x02\x16")  # and it waits until they are taken
