@@ -185,6 +185,7 @@ class ConnectionReader(ConnectionPauses):
         if self._newcomer:
             self._newcomer = False
             self._context.before_login.leave(self)
+            self._decoded_bytes = 0
 
     def _take(self, packets: list[Packet], now: float, last: bool = False) -> None:
         """Pass packets to the channel; queue those that must wait. ``last``: nothing waits for the loop any longer."""

@@ -43,6 +43,8 @@ class Datagrams:
     def __init__(self, listener: "Listener") -> None:
         self._listener = listener
         self._sockets: list[socket.socket] = []
+        self.names: dict[int, _Address] = {}
+        """The own address of each socket, by its descriptor: one for all peers."""
         self._peers: dict[_Key, DatagramPeer] = {}
         self._newcomers: dict[DatagramPeer, None] = {}  # the oldest first
         self._accepting = False
@@ -59,6 +61,7 @@ class Datagrams:
             self._sockets = await bound_sockets(host, port, shared, socket.SOCK_DGRAM)
             loop = asyncio.get_running_loop()
             for sock in self._sockets:
+                self.names[sock.fileno()] = sock.getsockname()
                 loop.add_reader(sock, self._read, sock)
         self._accepting = True
         self._announce()
@@ -106,6 +109,7 @@ class Datagrams:
             loop.remove_reader(sock)
             sock.close()
         self._sockets = []
+        self.names.clear()
 
     def _read(self, sock: socket.socket) -> None:
         for _ in range(READS_PER_ITERATION):
@@ -201,7 +205,7 @@ class DatagramPeer(Layer):
     reads_to_the_end = True
 
     __slots__ = ("_closing", "_datagrams", "_keeps", "_key", "_paused", "_protocol", "_session", "_sock", "_waiting",
-                 "_waiting_bytes", "address", "room", "stays_newcomer")  # fmt: skip
+                 "_waiting_bytes", "room", "stays_newcomer")  # fmt: skip
 
     def __init__(
         self, datagrams: Datagrams, sock: socket.socket, key: _Key, session: DtlsSession | None = None
@@ -210,7 +214,6 @@ class DatagramPeer(Layer):
         self._datagrams = datagrams
         self._sock = sock
         self._key = key
-        self.address = key[1]
         self._protocol: asyncio.Protocol
         self._closing = False
         self._keeps = False
@@ -221,6 +224,10 @@ class DatagramPeer(Layer):
         # Bytes that it may be sent; -1: its address is proved, as by the cookie of DTLS.
         self.room = 0 if session is None else -1
         self.stays_newcomer = False
+
+    @property
+    def address(self) -> _Address:
+        return self._key[1]
 
     def open(self, listener: "Listener") -> None:
         gateway = listener.gateway
@@ -367,7 +374,7 @@ class DatagramPeer(Layer):
             return self.address
         if name == "certificate_names":
             return default if self._session is None else self._session.names
-        return self._sock.getsockname() if name == "sockname" else default
+        return self._datagrams.names.get(self._key[0], default) if name == "sockname" else default
 
     def raise_packet_limit(self, max_packet_size: int) -> None:
         if self.stays_newcomer:

@@ -2,13 +2,13 @@
 
 import asyncio
 import json
-import random
 from pathlib import Path
 
 import pytest
 
 from taipan.broker.gateway import kind_of
-from tests.gateways.lwm2m_device import CON, DELETE, GET, LOCATION, NON, OBSERVE, PATH, POST, QUERY, Coap, Device, plain
+from tests.gateways.lwm2m_device import LOCATION, Device
+from tests.gateways.lwm2m_noise import Noise
 from tests.gateways.sn_client import Lossy
 from tests.support.api import managed_node
 from tests.support.cluster_nodes import cluster_nodes
@@ -136,33 +136,13 @@ async def test_two_nodes(tmp_path: Path) -> None:
             second.close()
 
 
-def noise(some: random.Random) -> bytes:
-    """Return a datagram like those of devices, with what should not be in it."""
-    if some.random() < 0.1:
-        return some.randbytes(some.randrange(40))
-    names = ("ep=", "ep=n1", "ep=n2", "ep=+", "lt=60", "lt=-1", "lwm2m=1.0", "lwm2m=1.0", "b=UQ", "b=x", "sms=1")
-    paths = (b"rd", b"n1", b"n2", b"", b"x" * 300, b"\xff", b"..")
-    options = [(PATH, some.choice(paths)) for _ in range(some.randrange(1, 3))]
-    options += [(QUERY, each.encode()) for each in some.sample(names, some.randrange(6))]
-    if some.random() < 0.3:
-        options += [(each, plain(some.randrange(1 << 20))) for each in some.sample((OBSERVE, 12, 17, 23, 27, 60, 9), 2)]
-    payload = some.choice((b"", b"</1/0>,</3/0>", b"<", b"</1>," * 50, some.randbytes(30)))
-    code = some.choice((GET, POST, POST, POST, DELETE, 5, 0x45, 0x84, 0))
-    token = some.randbytes(some.randrange(9))
-    data = Coap(some.choice((CON, CON, NON, 2, 3)), code, some.randrange(5000), token, options, payload).encoded()
-    if some.random() < 0.3:
-        at = some.randrange(len(data))
-        data = data[:at] + bytes((some.randrange(256),)) + data[at + 1 :]
-    return data
-
-
 async def test_noise() -> None:
     """Datagrams at random, from many addresses: the node serves a device in the meantime, and has no fault."""
     assert kind_of("lwm2m") is not None
     gateway = {"auto_observe": True, "ack_timeout": 0.05, "max_retransmit": 1}
     async with managed_node(listeners=[{"type": "tcp"}, {"type": "lwm2m", "gateway": gateway}]) as node:
         [listener] = [each for each in node.server.listeners if each.type == "lwm2m"]
-        some = random.Random(7)
+        noise = Noise(7)
         device = await Device.open(listener.bind, "pump-7")
         peer = await node.client("m")
         await peer.subscribe("lwm2m/pump-7/up/resp", qos=0)
@@ -174,10 +154,11 @@ async def test_noise() -> None:
         try:
             assert (await device.register()).all(LOCATION) == [b"rd", b"pump-7"]
             for number in range(3000):
-                senders[number % len(senders)].sendto(noise(some))
+                senders[number % len(senders)].sendto(noise.datagram())
                 if number % 50 == 0:
                     assert (await device.update()).dotted == "2.04"
-                    body = {"topic": f"lwm2m/n{1 + number % 2}/dn/x", "clientid": "m", "payload": "{"}
+                    topic, command = noise.command()
+                    body = {"topic": topic, "clientid": "m", "payload": command.decode(errors="replace")}
                     assert (await node.api.post("/mqtt/publish", body)).code == 0
             assert listener.gateway_faults == 0
             assert listener.refused["malformed_datagram"] > 100 and listener.refused["registration_refused"] > 20

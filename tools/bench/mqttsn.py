@@ -117,7 +117,8 @@ def messages(pid: int, udp: int, tcp: int, seconds: float) -> None:
 
 
 def idle(pid: int, udp: int, count: int) -> None:
-    warm = [connect(udp, f"warm{number}") for number in range(500)]
+    # So many that the tables with a limit are full, as that of the last events of clients.
+    warm = [connect(udp, f"warm{number}") for number in range(4200)]
     before = resident(pid)
     clients = [connect(udp, f"idle{number:05}") for number in range(count)]
     print(f"idle: {(resident(pid) - before) / count:,.0f} bytes for each of {len(clients)} clients")
