@@ -5,7 +5,7 @@ import { ApiError, api, onExpiry, open, returned, send } from "./api";
 
 export interface Login {
   username: string;
-  role: "administrator" | "viewer";
+  role: string;
   expires_at: number | string;
 }
 
@@ -15,6 +15,8 @@ export const login = signal<Login | null | undefined>(undefined);
 export const expired = signal(false);
 /** Whether this user may change anything. The node decides; this says it before. */
 export const mayChange = computed(() => login.value?.role === "administrator");
+/** Whether this user may disconnect clients, ban them, silence alarms and publish. */
+export const mayOperate = computed(() => mayChange.value || login.value?.role === "operator");
 
 /** Requests that wait for a login. */
 let waiting: { go: () => void; end: (reason: Error) => void }[] = [];

@@ -12,7 +12,6 @@ routes = Endpoints("Audit")
     "Changes by operators and programs",
     query=AuditQuery,
     reply=list[AuditRecord],
-    viewers=False,
 )
 async def list_audit(call: Call) -> Page[AuditRecord]:
     return await call.operations.audit.listing(call.query, call.operations.settings.max_row_limit)

@@ -34,13 +34,13 @@ class RequestState(msgspec.Struct):
     message: str | None = None
 
 
-@routes.get("/auth_user", "Users by username", query=PageQuery, reply=list[LoginRecord], viewers=False)
+@routes.get("/auth_user", "Users by username", query=PageQuery, reply=list[LoginRecord])
 def list_auth_user(call: Call) -> Listing[LoginRecord]:
     limit = call.query.rows(call.operations.settings.max_row_limit)
     return call.operations.users.listing(call.query.page, limit)
 
 
-@routes.get("/auth_user/{login}", "A user", reply=OrEmpty(LoginRecord), viewers=False)
+@routes.get("/auth_user/{login}", "A user", reply=OrEmpty(LoginRecord))
 def lookup_auth_user(call: Call) -> LoginRecord | Empty:
     user = call.operations.users.lookup(call.path["login"])
     return login_record(user) if user is not None else {}
@@ -56,7 +56,6 @@ async def add_auth_user(call: Call) -> Extra:
     "/auth_user_requests/{key}",
     "The result of the request with this Idempotency-Key",
     reply=RequestState,
-    viewers=False,
 )
 def lookup_auth_user_request(call: Call) -> dict[str, object]:
     state = call.operations.user_requests.state(call.path["key"])

@@ -10,14 +10,14 @@ from ..http.envelope import json_response
 from ..http.protocol import connection_of
 from ..http.routes import Call, Endpoints
 from ..http.session_cookie import drop_token, set_token
-from ..operations.caller import ADMINISTRATOR, VIEWER, Caller
+from ..operations.caller import ADMINISTRATOR, Caller
 from ..operations.dashboard_users import MAX_TAGS_LENGTH, DashboardUserRecord
 from ..operations.refusal import Forbidden
 
 routes = Endpoints("Dashboard users")
 
 Text = Annotated[str, Meta(max_length=MAX_TAGS_LENGTH)]
-Role = Literal["administrator", "viewer", ""]
+Role = Literal["administrator", "operator", "viewer", ""]
 
 
 class Login(msgspec.Struct):
@@ -26,10 +26,11 @@ class Login(msgspec.Struct):
 
 
 class CallerRecord(msgspec.Struct):
-    """``expires_at``: end of the session in Unix seconds; ``null`` if each request contains credentials."""
+    """``role``: as for ``POST /users``. ``expires_at``: end of the session in Unix seconds; ``null`` if each request
+    contains credentials."""
 
     username: str
-    role: Literal["administrator", "viewer"]
+    role: str
     expires_at: int | None
 
 
@@ -56,7 +57,7 @@ class NewPassword(msgspec.Struct):
     new_pwd: Text
 
 
-@routes.add("POST", "/auth", "Log in to the dashboard", body=Login, reply=CallerRecord, viewers=True, scope="all")
+@routes.add("POST", "/auth", "Log in to the dashboard", body=Login, reply=CallerRecord, scope="all")
 async def log_in(call: Call) -> web.Response:
     """The answer sets the session cookie. A request with it needs the header X-Taipan-Dashboard."""
     given: Login = call.body
@@ -76,7 +77,7 @@ def get_caller(call: Call) -> CallerRecord:
     return _record(call.caller)
 
 
-@routes.add("DELETE", "/auth", "Log out of the dashboard", viewers=True, scope="all")
+@routes.add("DELETE", "/auth", "Log out of the dashboard", scope="all")
 def log_out(call: Call) -> web.Response:
     call.operations.dashboard_sessions.end(call.caller.token)
     response = json_response({"code": 0})
@@ -108,20 +109,17 @@ async def delete_user(call: Call) -> None:
     await call.operations.dashboard_users.delete(call.path["name"])
 
 
-@routes.add(
-    "PUT", "/change_pwd/{name}", "Change a dashboard user's password", body=NewPassword, viewers=True, scope="all"
-)
+@routes.add("PUT", "/change_pwd/{name}", "Change a dashboard user's password", body=NewPassword, scope="all")
 async def change_password(call: Call) -> None:
     """Users may change their own password; administrators may change any. Either way, all sessions of that user end."""
     given: NewPassword = call.body
     name = call.path["name"]
     if call.caller.role != ADMINISTRATOR and call.caller.name != name:
-        raise Forbidden(f"{call.caller.name} is a {call.caller.role} and may change only its own password")
+        raise Forbidden(f"{call.caller.name} has the role {call.caller.role} and may change only its own password")
     address = call.request.remote or ""
     await call.operations.dashboard_users.change_password(name, given.old_pwd, given.new_pwd, address)
 
 
 def _record(caller: Caller) -> CallerRecord:
     ends = caller.expires_at
-    role: Literal["administrator", "viewer"] = ADMINISTRATOR if caller.role == ADMINISTRATOR else VIEWER
-    return CallerRecord(caller.name, role, None if ends is None else int(ends))
+    return CallerRecord(caller.name, caller.role, None if ends is None else int(ends))

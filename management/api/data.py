@@ -136,7 +136,6 @@ async def delete_file(call: Call) -> None:
     "/data/file/{filename}",
     "The contents of a file",
     reply=Raw({"application/json": {"type": "object"}}),
-    viewers=False,
 )
 async def get_file(call: Call) -> web.StreamResponse:
     """The file is sent unchanged, without an envelope (specification, Data export and import)."""

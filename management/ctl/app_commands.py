@@ -3,8 +3,8 @@
 from taipan.broker.observability.log_text import NOTHING
 
 from ..operations.apps import AppRecord
-from ..operations.caller import ADMINISTRATOR
-from ..operations.dashboard_users import ROLES, DashboardUserRecord, role_in
+from ..operations.caller import ADMINISTRATOR, ROLES
+from ..operations.dashboard_users import DashboardUserRecord, role_in
 from ..operations.refusal import UNKNOWN
 from .command import NOT_FOUND, OK, CommandCall, CommandResult, Commands, not_found, telling, word
 
@@ -60,7 +60,7 @@ def list_admins(call: CommandCall) -> CommandResult:
 
 @commands.add(
     "admins add <Username> <Password> [<Tags>] [--role <Role>]",
-    "Create a dashboard user: administrator or viewer",
+    "Create a dashboard user: administrator, operator or viewer",
 )
 async def add_admin(call: CommandCall) -> CommandResult:
     """Create a dashboard user. Without a role, the user becomes an administrator, as in EMQX."""
@@ -73,6 +73,12 @@ async def add_admin(call: CommandCall) -> CommandResult:
 @commands.add("admins passwd <Username> <Password>", "Change the password of a dashboard user")
 async def change_admin_password(call: CommandCall) -> CommandResult:
     await call.operations.dashboard_users.update(call["Username"], password=call["Password"])
+    return CommandResult(None, OK)
+
+
+@commands.add("admins role <Username> <Role>", "Change the role of a dashboard user: administrator, operator or viewer")
+async def change_admin_role(call: CommandCall) -> CommandResult:
+    await call.operations.dashboard_users.update(call["Username"], role=call.choice("Role", *ROLES))
     return CommandResult(None, OK)
 
 

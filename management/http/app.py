@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 from aiohttp import web
 
-from ..operations.caller import ADMINISTRATOR, NOBODY, Caller
+from ..operations.caller import NOBODY, Caller, is_at_least
 from ..operations.listing import Listing, PageQuery
 from ..operations.live import LiveStream
 from ..operations.node_calls import NodeDoesNotAnswer
@@ -163,7 +163,7 @@ class Application:
         endpoint, variables = found
         scopes = caller.scopes
         if scopes is None:
-            if caller.role != ADMINISTRATOR and caller is not NOBODY and not endpoint.viewers:
+            if caller is not NOBODY and not is_at_least(caller.role, endpoint.role):
                 self._forbid(caller, request, endpoint)
         elif endpoint.scope not in scopes and "all" not in scopes:
             self._forbid_application(caller, scopes, request, endpoint)
@@ -201,7 +201,7 @@ class Application:
                 request.method,
                 request.path,
             )
-        raise Forbidden(f"{caller.name} is a {caller.role} and may only read: ask an administrator of the dashboard")
+        raise Forbidden(f"{caller.name} has the role {caller.role}; this request requires the role {endpoint.role}")
 
     def _forbid_application(
         self, caller: Caller, scopes: frozenset[str], request: web.Request, endpoint: Endpoint

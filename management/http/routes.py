@@ -8,10 +8,11 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 from aiohttp import web
 
-from ..operations.caller import NOBODY, Caller, Scope
+from ..operations.caller import ANYBODY, NOBODY, VIEWER, Caller, Scope
 from ..operations.operations import Operations
 from ..operations.refusal import WRONG, Refusal
 from .envelope import Extra, of_nodes
+from .roles import role_for
 
 PREFIXES: Final = (("api", "v4"), ("api",))
 """Every endpoint is available under both; the longer prefix is tried first."""
@@ -146,9 +147,9 @@ class Endpoint:
     """``path`` is relative to the prefixes: ``/clients/{clientid}``.
 
     ``body`` is the type of the body, or ``UnparsedBody`` or ``Lenient``. ``reply`` is the type of ``data`` in the
-    OpenAPI document, or one of the classes above. ``max_body`` names the setting that limits the body. ``viewers``:
-    whether viewers may call it; this is true for endpoints that change nothing and reveal no secrets. ``scope``: the
-    scope that an application needs, besides ``all``: ``read`` for what viewers may call, unless it is given."""
+    OpenAPI document, or one of the classes above. ``max_body`` names the setting that limits the body. ``role``: the
+    least role of a dashboard user that may call it, from ``roles``. ``scope``: the scope that an application needs,
+    besides ``all``: ``read`` for what viewers may call, unless it is given."""
 
     __slots__ = (
         "body",
@@ -160,11 +161,11 @@ class Endpoint:
         "path",
         "query",
         "reply",
+        "role",
         "scope",
         "segments",
         "tag",
         "variables",
-        "viewers",
     )
 
     def __init__(
@@ -179,7 +180,6 @@ class Endpoint:
         reply: object,
         max_body: str,
         tag: str,
-        viewers: bool,
         scope: Scope | None = None,
     ) -> None:
         self.method = method
@@ -192,8 +192,8 @@ class Endpoint:
         self.reply = reply
         self.max_body = max_body
         self.tag = tag
-        self.viewers = viewers
-        self.scope: Scope = scope or ("read" if viewers else "all")
+        self.role = role_for(method, path)
+        self.scope: Scope = scope or ("read" if self.role in (ANYBODY, VIEWER) else "all")
         self.segments = tuple(segment for segment in path.split("/") if segment)
         self.variables = [(index, each[1:-1]) for index, each in enumerate(self.segments) if each.startswith("{")]
 
@@ -222,25 +222,19 @@ class Endpoints:
         body: object = None,
         reply: object = None,
         max_body: str = "max_body",
-        viewers: bool | None = None,
         scope: Scope | None = None,
     ) -> Callable[[H], H]:
-        """``viewers``: by default only for GET. ``scope``: as for ``Endpoint``."""
+        """``scope``: as for ``Endpoint``."""
 
         def register(handler: H) -> H:
             name: str = getattr(handler, "__name__", path)
-            let_in = method == "GET" if viewers is None else viewers
-            self.all.append(
-                Endpoint(method, path, handler, name, descr, query, body, reply, max_body, self.tag, let_in, scope)
-            )
+            self.all.append(Endpoint(method, path, handler, name, descr, query, body, reply, max_body, self.tag, scope))
             return handler
 
         return register
 
-    def get(
-        self, path: str, descr: str, query: QueryType = None, reply: object = None, viewers: bool = True
-    ) -> Callable[[H], H]:
-        return self.add("GET", path, descr, query, None, reply, viewers=viewers)
+    def get(self, path: str, descr: str, query: QueryType = None, reply: object = None) -> Callable[[H], H]:
+        return self.add("GET", path, descr, query, None, reply)
 
     def post(
         self, path: str, descr: str, body: object = None, reply: object = None, scope: Scope | None = None

@@ -15,8 +15,18 @@ NOT_ALLOWED: Final = "not_allowed"
 Scope = Literal["all", "read", "publish"]
 """What an application may do: everything; what a viewer may read; publish messages."""
 
-ADMINISTRATOR: Final = "administrator"
 VIEWER: Final = "viewer"
+OPERATOR: Final = "operator"
+ADMINISTRATOR: Final = "administrator"
+ROLES: Final = (VIEWER, OPERATOR, ADMINISTRATOR)
+"""Roles of dashboard users; each may do all that the ones before it may."""
+ANYBODY: Final = ""
+"""In place of a role: every user who has logged in, also one with a role of a later version."""
+
+
+def is_at_least(role: str, least: str) -> bool:
+    """Return whether a role includes what ``least`` may. A role that this version does not know includes nothing."""
+    return least == ANYBODY or (role in ROLES and ROLES.index(role) >= ROLES.index(least))
 
 
 def _never() -> str:

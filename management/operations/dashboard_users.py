@@ -39,7 +39,8 @@ logger = logging.getLogger(__name__)
 
 TABLE: Final = "dashboard_users"
 FIRST_USER: Final = "admin"
-ROLES: Final = (ADMINISTRATOR, VIEWER)
+_ROLES_IN_TAGS: Final = (ADMINISTRATOR, VIEWER)
+"""Other words in EMQX's tags have no meaning there, so they give no role here."""
 MAX_NAME_LENGTH: Final = 256
 """In bytes."""
 MAX_TAGS_LENGTH: Final = 1024
@@ -79,7 +80,7 @@ class WrongLogin(Refusal):
 def role_in(tags: str) -> str | None:
     """Return the role that EMQX's tags name, if any."""
     words = {word.lower() for word in _WORDS.findall(tags)}
-    return next((role for role in ROLES if role in words), None)
+    return next((role for role in _ROLES_IN_TAGS if role in words), None)
 
 
 def check_password(key: str, password: str) -> None:

@@ -161,7 +161,7 @@ async def test_scopes_at_every_endpoint(scopes: tuple[str, ...], caplog: pytest.
                 continue  # a stream; and x1 could be this application
             path = re.sub(r"\{(\w+)\}", lambda found: node.name if found[1] == "node" else "x1", endpoint.path)
             reply = await client.ask(endpoint.method, path, {} if endpoint.body else None)
-            reads = (endpoint.method == "GET" and endpoint.viewers) or endpoint.path == "/access/explain"
+            reads = (endpoint.method == "GET" and endpoint.role in ("", "viewer")) or endpoint.path == "/access/explain"
             place = (endpoint.method, endpoint.path)
             may = (
                 "all" in scopes

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from taipan.management.http.roles import role_for
+from taipan.management.operations.caller import is_at_least
 from tests.support.api import ApiClient, assert_refused, connect_code, segment
 from tests.support.cluster_nodes import ClusterNodes, cluster_nodes
 from tests.support.http_sink import HttpSink
@@ -290,3 +292,20 @@ async def test_rows_are_there_after_all_nodes_were_killed_and_nats_has_lost_its_
         await cluster.start(1)
         await cluster.start(0)
         assert all(cluster[number].server.stored_users.has_users for number in (0, 1))
+
+
+async def test_a_role_of_the_dashboard_applies_on_every_node() -> None:
+    async with both(access={"hash_cost": 10}) as cluster:
+        a, b = (cluster.managed_node(each).management.operations for each in (0, 1))
+        await a.dashboard_users.add("olga", "pass-word-1", role="operator")
+        await until(lambda: b.dashboard_users.get("olga") is not None)
+        user = await b.dashboard_users.log_in("olga", "pass-word-1", "127.0.0.1")
+        caller = b.dashboard_sessions.begin(user, "127.0.0.1")
+        assert caller.role == "operator" and is_at_least(caller.role, role_for("DELETE", "/clients/{clientid}"))
+        assert not is_at_least(caller.role, role_for("PUT", "/users/{name}"))
+        # Another role on one node ends the login on the other; the next one has it.
+        await a.dashboard_users.update("olga", role="viewer")
+        await until(lambda: b.dashboard_sessions.find(caller.token, "127.0.0.1") is None)
+        assert caller.ended() == "user_changed"
+        user = await b.dashboard_users.log_in("olga", "pass-word-1", "127.0.0.1")
+        assert b.dashboard_sessions.begin(user, "127.0.0.1").role == "viewer"

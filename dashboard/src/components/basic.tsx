@@ -1,6 +1,6 @@
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
-import { mayChange } from "../session";
+import { mayChange, mayOperate } from "../session";
 import { Copy } from "./copy";
 import { texts } from "../texts/common";
 
@@ -33,18 +33,20 @@ export function Empty({ title, children }: { title: string; children?: Component
 type ButtonProps = Omit<JSX.IntrinsicElements["button"], "class" | "type" | "disabled"> & {
   kind?: "danger" | "primary" | "icon";
   disabled?: boolean;
+  /** For operators too. */
+  operates?: boolean;
 };
 
-/** A button that changes something: a viewer sees it, cannot press it, and reads why. */
-export function Change({ kind, disabled, title, ...rest }: ButtonProps) {
-  const allowed = mayChange.value;
+/** A button that changes something: who may not sees it, cannot press it, and reads why. */
+export function Change({ kind, disabled, title, operates, ...rest }: ButtonProps) {
+  const allowed = (operates ? mayOperate : mayChange).value;
   return (
     <button
       {...rest}
       type="button"
       class={kind ?? ""}
       disabled={disabled || !allowed}
-      title={allowed ? (title ?? "") : texts.user.viewer}
+      title={allowed ? (title ?? "") : operates ? texts.user.operators : texts.user.viewer}
     />
   );
 }

@@ -2,7 +2,7 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useId, useRef, useState } from "preact/hooks";
 import { ApiError, type Json, isAbort } from "../api";
 import { texts } from "../texts/common";
-import { mayChange } from "../session";
+import { mayChange, mayOperate } from "../session";
 import { ErrorPanel } from "./error";
 
 export type FieldType =
@@ -121,6 +121,8 @@ export interface FormProps {
   onCancel?: () => void;
   /** Something for a viewer too: a search, a test. */
   readOnlyUse?: boolean;
+  /** For operators too. */
+  operates?: boolean;
   /** Called with each change, for a preview. */
   onChange?: (values: Values) => void;
   children?: ComponentChildren;
@@ -219,7 +221,7 @@ export function Form(props: FormProps) {
   );
   const usual = state.shown.filter((field) => !field.rare);
   const rare = state.shown.filter((field) => field.rare);
-  const allowed = props.readOnlyUse === true || mayChange.value;
+  const allowed = props.readOnlyUse === true || (props.operates ? mayOperate : mayChange).value;
   return (
     <form ref={root} class="form" noValidate onSubmit={(event) => void submit(event)}>
       {usual.map(row)}
@@ -237,7 +239,7 @@ export function Form(props: FormProps) {
             {texts.form.cancel}
           </button>
         )}
-        <button type="submit" class="primary" disabled={busy || !allowed} title={allowed ? "" : texts.user.viewer}>
+        <button type="submit" class="primary" disabled={busy || !allowed} title={allowed ? "" : props.operates ? texts.user.operators : texts.user.viewer}>
           {busy ? texts.form.busy : (props.submit ?? texts.form.save)}
         </button>
       </footer>

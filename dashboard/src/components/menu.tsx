@@ -1,7 +1,7 @@
 /** What else can be done with a row: behind a button, so that nothing is destroyed by a slip. */
 
 import { useId, useRef, useState } from "preact/hooks";
-import { mayChange } from "../session";
+import { mayChange, mayOperate } from "../session";
 import { texts } from "../texts/common";
 
 export interface Item {
@@ -11,6 +11,8 @@ export interface Item {
   danger?: boolean;
   /** It changes nothing: a viewer may do it too. */
   reads?: boolean;
+  /** An operator may do it too. */
+  operates?: boolean;
 }
 
 /** `label`: of which row it is, for a screen reader. */
@@ -31,20 +33,21 @@ export function Menu({ label, items, text }: { label: string; items: Item[]; tex
     list.current.style.top = `${below ? at.bottom + 4 : Math.max(8, at.top - size.height - 4)}px`;
     list.current.querySelector("button")?.focus();
   };
-  const allowed = mayChange.value;
+  const operator = mayOperate.value;
+  const administrator = mayChange.value;
   return (
     <>
       <button type="button" class={text ? "small" : "menu-button"} ref={button} popovertarget={id} aria-expanded={open} aria-label={label} title={text ? label : texts.table.actions}>
         {text ?? "⋯"}
       </button>
       <div id={id} popover="auto" class="menu-list" ref={list} onToggle={toggled}>
-        {items.map(({ title, act, danger, reads }) => (
+        {items.map(({ title, act, danger, reads, operates }) => (
           <button
             key={title}
             type="button"
             class={danger ? "danger" : ""}
-            disabled={!reads && !allowed}
-            title={reads || allowed ? "" : texts.user.viewer}
+            disabled={!reads && !(operates ? operator : administrator)}
+            title={reads || (operates ? operator : administrator) ? "" : operates ? texts.user.operators : texts.user.viewer}
             onClick={() => {
               list.current?.hidePopover();
               act();

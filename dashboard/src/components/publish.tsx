@@ -42,6 +42,7 @@ export function PublishDialog(props: { topics?: string[]; values?: Values; onClo
   return (
     <Dialog title={texts.title} onClose={() => props.onClose(false)}>
       <Form
+        operates
         fields={fields}
         values={props.values ?? {}}
         submit={texts.button}

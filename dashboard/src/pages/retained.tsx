@@ -31,7 +31,7 @@ export default function Page() {
   return (
     <>
       <PageHead title={common.pages.retained}>
-        <Change kind="primary" onClick={() => setOpen("publish")} title="n">
+        <Change operates kind="primary" onClick={() => setOpen("publish")} title="n">
           {texts.publish}
         </Change>
         <Change onClick={() => setOpen("delete")}>{texts.remove.many}</Change>

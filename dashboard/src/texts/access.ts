@@ -133,7 +133,7 @@ export const texts = inLanguage("access", {
   admins: {
     new: "New dashboard user",
     columns: { name: "Name", role: "Role", tags: "Tags" },
-    roles: { administrator: "administrator: full access", viewer: "viewer: read-only access" } as Record<string, string>,
+    roles: { administrator: "administrator: full access", operator: "operator: also kick, ban, silence alarms, publish", viewer: "viewer: read-only access" } as Record<string, string>,
     none: "No dashboard users found.",
     fields: { name: "Name", password: "Password", passwordAbout: "8 to 64 characters, with at least two of: letters, digits, other characters.", role: "Role", tags: "Tags", newPassword: "New password", newPasswordAbout: "Leave empty to keep the password. A new password logs the user out." },
     changeTitle: (name: string) => `Edit ${name}`,

@@ -35,8 +35,9 @@ export const texts = inLanguage("common", {
   },
   user: {
     logout: "Log out",
-    roles: { administrator: "administrator", viewer: "viewer" } as Record<string, string>,
+    roles: { administrator: "administrator", operator: "operator", viewer: "viewer" } as Record<string, string>,
     viewer: "Only administrators can do this.",
+    operators: "Only operators and administrators can do this.",
   },
   nodeStates: { Running: "Running", Suspect: "Suspect", Stopped: "Stopped" } as Record<string, string>,
   copyStates: {
@@ -72,7 +73,7 @@ export const texts = inLanguage("common", {
     asked: (method: string, path: string, status: number, code: number) =>
       `${method} ${path}: HTTP ${status}, code ${code}`,
     advice: {
-      forbidden: "Ask an administrator: viewers cannot change anything.",
+      forbidden: "Your role does not permit this. Ask an administrator.",
       tooLarge: "The request is larger than management.max_body or management.max_import allows.",
       tooMany: "Wait a moment and try again.",
       byStatus404: {

@@ -19,9 +19,9 @@ from taipan.ruleengine.stored.rows import StoredAction, StoredResource, StoredRu
 
 from ..acl import ALL_LOGINS
 from ..apps import App, hash_of
-from ..caller import VIEWER, Scope
+from ..caller import ROLES, VIEWER, Scope
 from ..dashboard_users import MAX_NAME_LENGTH as MAX_DASHBOARD_NAME
-from ..dashboard_users import MAX_TAGS_LENGTH, ROLES, DashboardUser, role_in
+from ..dashboard_users import MAX_TAGS_LENGTH, DashboardUser, role_in
 from .json_document import JsonObject
 
 MAX_NAME_LENGTH: Final = 65_535

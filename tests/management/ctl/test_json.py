@@ -116,6 +116,7 @@ EXAMPLES: dict[str, list[str]] = {
     "admins add <Username> <Password> [<Tags>] [--role <Role>]": ["olga", "A secret, 9 of them"],
     "admins list": [],
     "admins passwd <Username> <Password>": ["olga", "Another secret, 9"],
+    "admins role <Username> <Role>": ["olga", "operator"],
     "admins del <Username>": ["olga"],
     "access-sources list": [],
     "alarms list [<Which>]": [],

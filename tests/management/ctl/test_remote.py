@@ -99,7 +99,7 @@ async def test_a_viewer_of_the_dashboard_is_refused() -> None:
         await node.management.operations.dashboard_users.add("root", "pass-word-1", "", "administrator")
         url = node.management.dashboard_url
         said = await run("--url", url, "--app", "eve:pass-word-1", "status")
-        assert (said.status, said.out) == (1, "") and "eve is a viewer" in said.err
+        assert (said.status, said.out) == (1, "") and "eve has the role viewer" in said.err
         assert (await run("--url", url, "--app", "root:pass-word-1", "status")).status == 0
 
 

@@ -60,7 +60,7 @@ export function Bans() {
     <>
       {query["new"] === "1" && (
         <Dialog title={texts.bans.new} onClose={close}>
-          <Form fields={FIELDS} values={given} onSubmit={add} onCancel={close} />
+          <Form operates fields={FIELDS} values={given} onSubmit={add} onCancel={close} />
         </Dialog>
       )}
       <PagedTable<Ban>
@@ -71,7 +71,7 @@ export function Bans() {
         load={(page, limit, signal) => api.page<Ban>("/banned", { _page: page, _limit: limit }, signal)}
         rowKey={(ban) => `${ban.as} ${ban.who}`}
         tools={
-          <Change kind="primary" onClick={begin} title="n">
+          <Change operates kind="primary" onClick={begin} title="n">
             {texts.bans.new}
           </Change>
         }
@@ -82,7 +82,7 @@ export function Bans() {
           { key: "by", room: "wide", title: texts.bans.columns.by, sort: (ban) => ban.by, render: (ban) => <Name text={ban.by} /> },
           { key: "at", room: "wide", title: texts.bans.columns.at, sort: (ban) => ban.at, render: (ban) => <TimeAgo at={ban.at} /> },
           { key: "until", title: texts.bans.columns.until, sort: (ban) => ban.until, render: (ban) => (isForEver(ban) ? texts.bans.forEver : <TimeAgo at={ban.until} />) },
-          { key: "act", title: "", fixed: true, render: (ban) => <Change onClick={() => void end(ban)}>{texts.bans.end}</Change> },
+          { key: "act", title: "", fixed: true, render: (ban) => <Change operates onClick={() => void end(ban)}>{texts.bans.end}</Change> },
         ]}
         empty={<Empty title={texts.bans.none} />}
       />

@@ -169,7 +169,7 @@ export function ClientList() {
         every={EVERY}
         tools={
           set > 0 && (
-            <Change onClick={() => void kickAll(matching, () => setKicked((count) => count + 1)).catch(toastError)}>
+            <Change operates onClick={() => void kickAll(matching, () => setKicked((count) => count + 1)).catch(toastError)}>
               {texts.kick.all}
             </Change>
           )

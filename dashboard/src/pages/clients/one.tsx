@@ -72,7 +72,7 @@ export function OneClient({ id, tab }: { id: string; tab: string | undefined }) 
     <PageHead copy={id} title={<Name text={id} />} sub={<a href={link(["clients"])}>{texts.back}</a>}>
       {client && <StateBadge client={client} />}
       {client && <Change onClick={() => setOpen("subscribe")}>{texts.subscriptions.subscribe}</Change>}
-      {client && <Change onClick={() => setOpen("publish")}>{texts.publish}</Change>}
+      {client && <Change operates onClick={() => setOpen("publish")}>{texts.publish}</Change>}
       {mayChange.value ? (
         <a class="button" href={link(["trouble", "traces"], { new: 1, type: "clientid", clientid: id })}>
           {texts.trace}
@@ -82,7 +82,7 @@ export function OneClient({ id, tab }: { id: string; tab: string | undefined }) 
           {texts.trace}
         </button>
       )}
-      <Change onClick={() => setOpen("ban")}>{texts.ban.action}</Change>
+      <Change operates onClick={() => setOpen("ban")}>{texts.ban.action}</Change>
       {client && <KickButton id={id} onDone={again} />}
     </PageHead>
   );
@@ -162,7 +162,7 @@ function Missing({ id, also, onLifted }: { id: string; also: { as: string; who: 
             {isForEver(ban) ? texts.ban.forEver(nameText(ban.by, 60)) : texts.ban.until(nameText(ban.by, 60), exact(ban.until * 1000))}{" "}
             {ban.reason && <Name text={ban.reason} max={400} />}
           </p>
-          <Change onClick={() => void lift(ban)}>{texts.ban.lift}</Change>
+          <Change operates onClick={() => void lift(ban)}>{texts.ban.lift}</Change>
         </>
       ) : (
         <p>{texts.unknownText}</p>

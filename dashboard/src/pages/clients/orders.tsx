@@ -36,7 +36,7 @@ export function ClientMenu({ id, onDone }: { id: string; onDone: () => void }) {
       items={[
         { title: texts.kick.open, act: () => go(["clients", id]), reads: true },
         { title: texts.kick.trace, act: () => go(["trouble", "traces"], { new: 1, type: "clientid", clientid: id }) },
-        { title: `${texts.kick.action}…`, act: () => void kick(id, onDone), danger: true },
+        { title: `${texts.kick.action}…`, act: () => void kick(id, onDone), danger: true, operates: true },
       ]}
     />
   );
@@ -90,7 +90,7 @@ export async function kickAll(read: () => Promise<string[]>, onDone: () => void)
 
 export function KickButton({ id, onDone }: { id: string; onDone: () => void }) {
   return (
-    <Change kind="danger" onClick={() => void kick(id, onDone)} aria-label={`${texts.kick.action} ${nameText(id)}`}>
+    <Change operates kind="danger" onClick={() => void kick(id, onDone)} aria-label={`${texts.kick.action} ${nameText(id)}`}>
       {texts.kick.action}
     </Change>
   );
@@ -169,6 +169,7 @@ export function BanDialog({ id, client: now, onClose }: { id: string; client: Cl
   return (
     <Dialog title={texts.ban.title} onClose={() => onClose(false)}>
       <Form
+        operates
         fields={fields}
         submit={texts.ban.action}
         onCancel={() => onClose(false)}

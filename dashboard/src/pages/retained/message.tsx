@@ -104,7 +104,7 @@ function Found({ topic, data, reload, onPublish }: { topic: string; data: Whole 
         actions={
           <>
             {back}
-            <Change onClick={() => onPublish(data)}>{texts.message.republish}</Change>
+            <Change operates onClick={() => onPublish(data)}>{texts.message.republish}</Change>
             <Change kind="danger" onClick={() => void remove()}>
               {texts.remove.one}
             </Change>

@@ -137,7 +137,7 @@ export function Alarms() {
               fixed: true,
               render: (one) => (
                 <span class="actions">
-                  <Change onClick={() => go(["trouble", "targets"], { silence: one.name })}>{texts.alarms.silence}</Change>
+                  <Change operates onClick={() => go(["trouble", "targets"], { silence: one.name })}>{texts.alarms.silence}</Change>
                   <Change onClick={() => void end(one)}>{texts.alarms.end}</Change>
                 </span>
               ),

@@ -198,6 +198,7 @@ function Silences() {
       {asked !== undefined && (
         <Dialog title={T.silences.new} onClose={close}>
           <Form
+            operates
             fields={SILENCE}
             values={{ alarms: asked === "" ? "*" : asked, until: localInput(nodeNow() + 3_600_000) }}
             submit={T.silences.new}
@@ -212,13 +213,13 @@ function Silences() {
         label={T.silences.title}
         rows={data ?? []}
         rowKey={(one) => one.id}
-        tools={<Change onClick={() => setQuery({ silence: "*" }, true)}>{T.silences.new}</Change>}
+        tools={<Change operates onClick={() => setQuery({ silence: "*" }, true)}>{T.silences.new}</Change>}
         columns={[
           { key: "alarms", title: T.silences.columns.alarms, fixed: true, render: (one) => <Name text={one.alarms} /> },
           { key: "until", title: T.silences.columns.until, render: (one) => <TimeAgo at={one.until} /> },
           { key: "reason", room: "medium", title: T.silences.columns.reason, render: (one) => <Name text={one.reason || null} /> },
           { key: "by", room: "medium", title: T.silences.columns.by, render: (one) => <Name text={one.created_by || null} /> },
-          { key: "act", title: "", fixed: true, render: (one) => <Change onClick={() => void end(one)}>{T.silences.end}</Change> },
+          { key: "act", title: "", fixed: true, render: (one) => <Change operates onClick={() => void end(one)}>{T.silences.end}</Change> },
         ]}
         empty={<Empty title={T.silences.none} />}
       />

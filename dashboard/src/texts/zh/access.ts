@@ -133,7 +133,7 @@ export const texts: typeof English = {
   admins: {
     new: "新建 Dashboard 用户",
     columns: { name: "用户名", role: "角色", tags: "备注" },
-    roles: { administrator: "管理员：全部权限", viewer: "只读用户：只能查看" },
+    roles: { administrator: "管理员：全部权限", operator: "操作员：还可踢除客户端、管理黑名单、静默告警、发布消息", viewer: "只读用户：只能查看" },
     none: "没有 Dashboard 用户。",
     fields: { name: "用户名", password: "密码", passwordAbout: "8 到 64 个字符，至少包含字母、数字、其他字符中的两种。", role: "角色", tags: "备注", newPassword: "新密码", newPasswordAbout: "留空则保持原密码。修改密码会使该用户退出登录。" },
     changeTitle: (name: string) => `编辑 ${name}`,

@@ -33,8 +33,9 @@ export const texts: typeof English = {
   },
   user: {
     logout: "退出登录",
-    roles: { administrator: "管理员", viewer: "只读用户" },
+    roles: { administrator: "管理员", operator: "操作员", viewer: "只读用户" },
     viewer: "仅管理员可以执行此操作。",
+    operators: "仅操作员和管理员可以执行此操作。",
   },
   nodeStates: { Running: "运行中", Suspect: "疑似离线", Stopped: "已停止" },
   copyStates: {
@@ -69,7 +70,7 @@ export const texts: typeof English = {
     chunk: "页面加载失败。节点可能已经升级，请重新加载页面。",
     asked: (method: string, path: string, status: number, code: number) => `${method} ${path}：HTTP ${status}，错误码 ${code}`,
     advice: {
-      forbidden: "只读用户不能修改任何内容，请联系管理员。",
+      forbidden: "您的角色没有此权限，请联系管理员。",
       tooLarge: "请求超过了 management.max_body 或 management.max_import 的限制。",
       tooMany: "请稍后再试。",
       byStatus404: {
