@@ -82,6 +82,7 @@ MODULES = (
     "channel/context",
     "channel/identity",
     "channel/channel",
+    "transport/memory_guard",
     "transport/poller",
     "transport/rate_limits",
     "transport/websocket_frames",

@@ -8,9 +8,9 @@
 A text argument with blanks, quotes, ``=`` or unprintable characters is quoted and escaped, so that it can neither begin
 a new line nor look like another field. A long argument is truncated, and a missing one is ``-`` (``null`` in JSON).
 
-The lines of one iteration of the event loop are written together at its end: a client that connects and disconnects
-causes two lines, and a separate write would cost more than creating the line. Records of ``log_lines.info`` are also
-formatted only then."""
+Lines wait a few milliseconds for others and are written together: a client that connects and disconnects causes two
+lines, and a separate write would cost more than creating the line. Records of ``log_lines.info`` are also formatted
+only then."""
 
 import json
 import logging
@@ -21,7 +21,7 @@ from typing import Final, TextIO
 
 from taipan.broker.observability.log_lines import WaitingLine, WaitingLines, collect
 from taipan.broker.observability.log_ring import ring
-from taipan.broker.observability.log_text import field, filled, hosted_node, line_of, quoted, shorten, timestamp
+from taipan.broker.observability.log_text import field, filled, hosted_node, line_of, one_line, quoted, shorten, timestamp
 
 from .configuration.config import LogSettings
 
@@ -35,7 +35,7 @@ def setup_logging(settings: LogSettings, stream: TextIO | None = None, worker: i
     this process if several processes write to the same log, which each line then contains."""
     json_lines = settings.format == "json"
     ending = ("" if worker == 0 else f', "worker": {worker}}}' if json_lines else f" worker={worker}") + "\n"
-    handler = IterationHandler(stream if stream is not None else sys.stderr, ending, 1 if json_lines and worker else 0)
+    handler = CollectingHandler(stream if stream is not None else sys.stderr, ending, 1 if json_lines and worker else 0)
     handler.setFormatter(JsonLines() if json_lines else TextLines())
     root = logging.getLogger()
     for old in root.handlers[:]:
@@ -50,18 +50,18 @@ def setup_logging(settings: LogSettings, stream: TextIO | None = None, worker: i
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
 
 
-class IterationHandler(logging.StreamHandler[TextIO]):
-    """Writes to ``stream`` once per iteration of the loop; warnings, and records from outside a loop, are written
-    immediately.
+class CollectingHandler(logging.StreamHandler[TextIO]):
+    """Writes the lines of ``log_lines.DELAY`` to ``stream`` together; warnings, and records from outside a loop, are
+    written immediately, after the lines that wait.
 
-    A process that is killed loses the lines of its last iteration."""
+    A process that is killed loses the lines that wait."""
 
     def __init__(self, stream: TextIO, ending: str = "\n", replaced: int = 0) -> None:
         """``ending``: ends each line, in place of its last ``replaced`` characters."""
         super().__init__(stream)
         self._ending = ending
         self._replaced = replaced
-        self.waiting = WaitingLines(self, self._end_of_iteration)
+        self.waiting = WaitingLines(self, self._write_waiting)
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -73,11 +73,11 @@ class IterationHandler(logging.StreamHandler[TextIO]):
         except Exception:
             self.handleError(record)
 
-    def _end_of_iteration(self) -> None:
+    def _write_waiting(self) -> None:
         try:
             self.flush()
         except Exception:
-            self.handleError(logging.makeLogRecord({"name": __name__, "msg": "the lines of an iteration"}))
+            self.handleError(logging.makeLogRecord({"name": __name__, "msg": "the lines that wait"}))
 
     def flush(self) -> None:
         self.acquire()
@@ -96,6 +96,7 @@ class IterationHandler(logging.StreamHandler[TextIO]):
 
     def _made(self, line: WaitingLine) -> str:
         if type(self.formatter) is TextLines:
+            # It is one line: ``filled`` quotes values that would not be.
             return line_of(line.created, "INFO", line.logger.name, filled(line.message, line.values))
         record = logging.LogRecord(line.logger.name, logging.INFO, "", 0, line.message, line.values, None)
         record.created = line.created
@@ -106,7 +107,7 @@ class TextLines(logging.Formatter):
     """``time LEVEL logger message``, with the local time in milliseconds."""
 
     def format(self, record: logging.LogRecord) -> str:
-        line = line_of(record.created, record.levelname, record.name, _message(record))
+        line = line_of(record.created, record.levelname, record.name, one_line(_message(record)))
         hosted = hosted_node.get()
         if hosted:
             line = f"{line} hosted={quoted(hosted)}"

@@ -123,6 +123,7 @@ class Decoder:
         self._max_connect_size = max_connect_size
         self._topic_names = topic_names
         self._server_side = server_side
+        self._dead = False
         # The pieces of an incomplete packet that have arrived, and their total size in bytes.
         self._held: list[bytes | bytearray] | None = None
         # The same for a large packet, which is read into this buffer; after the bytes that have arrived there is room
@@ -130,7 +131,6 @@ class Decoder:
         self._large: BytesIO | None = None
         self.pending = 0
         self._needed = 0
-        self._dead = False
 
     def feed(self, data: bytes) -> list[Packet]:
         """Return the packets that are complete with ``data``, in order. Never raises.

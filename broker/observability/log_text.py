@@ -56,8 +56,8 @@ def filled(message: str, values: tuple[object, ...]) -> str:
 
 
 def line_of(created: float, level: str, logger: str, message: str) -> str:
-    """Return ``time LEVEL logger message``. ``created``: Unix seconds."""
-    return f"{timestamp(created)} {level} {logger} {one_line(message)}"
+    """Return ``time LEVEL logger message``. ``created``: Unix seconds; ``message`` is ``one_line``."""
+    return f"{timestamp(created)} {level} {logger} {message}"
 
 
 class _Second:
@@ -70,6 +70,7 @@ class _Second:
 
 
 _second: Final = _Second()
+_MILLISECONDS: Final = tuple([f".{number:03d}" for number in range(1000)])
 
 
 def timestamp(created: float) -> str:
@@ -80,4 +81,4 @@ def timestamp(created: float) -> str:
         text = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(second))
         _second.latest = (second, text)
     # Corrects the error of a float that should be a whole millisecond.
-    return f"{text}.{min(int((created - second) * 1000 + 0.001), 999):03d}"
+    return text + _MILLISECONDS[min(int((created - second) * 1000 + 0.001), 999)]

@@ -143,6 +143,13 @@ class ClientInfo(Publisher):
         proto_ver: int = 0,
         proved_by: str = "",
     ) -> None:
+        # The flags are next to each other and to the one of Publisher, where they use a byte each.
+        self.is_superuser = False
+        self.anonymous = True
+        self.clean_start = True
+        self.is_bridge = False
+        self.loopback = loopback  # whether all clients of its *listener* are on this machine
+        self.proved_client_id = False
         self.node = node
         self.zone = zone
         self.zone_name = zone_name
@@ -151,17 +158,11 @@ class ClientInfo(Publisher):
         self.peer_port = peer_port
         self.sock_host = ""
         self.sock_port = sock_port
-        self.loopback = loopback  # whether all clients of its *listener* are on this machine
         self.client_id = client_id
         self.username = username
         self.proved_by = proved_by
-        self.proved_client_id = False
         self.proto_name = "MQTT"
         self.proto_ver = proto_ver
-        self.is_bridge = False
-        self.is_superuser = False
-        self.anonymous = True
-        self.clean_start = True
         self.keep_alive = 0
         self.expiry_interval = 0
         self.mountpoint = ""

@@ -88,14 +88,15 @@ class Session:
         self, client: ClientInfo, limits: Limits, observer: DropObserver, now: float, expiry_interval: int = 0
     ) -> None:
         self.client_id = client.client_id
+        # The flags are next to each other, where they use a byte each.
         self.internal = is_internal(client.client_id)  # its client is a part of the node (``registry``)
+        # Whether a client has received a CONNACK for it; before that, no client can know the session.
+        self.announced = True
         self.client = client  # of the last connection
         self.limits = limits
         self.observer = observer
         self.created_at = now
         self.now = now  # the time of the current event, set by the caller
-        # Whether a client has received a CONNACK for it; before that, no client can know the session.
-        self.announced = True
         # Session Expiry Interval in seconds; 0 ends with the connection, 0xFFFFFFFF never.
         self.expiry_interval = expiry_interval
         self.names_size = 0  # size of its names that the registry counts

@@ -71,7 +71,7 @@ class Connection(ConnectionReader):
             facts.zone,
             facts.zone_name,
             facts.name,
-            str(peer[0]),
+            intern(str(peer[0])),  # many clients may have one address: a load balancer's, or this machine's
             int(peer[1]),
             int(sock[1]),
             facts.loopback,

@@ -93,15 +93,16 @@ class ConnectionPauses(ABC):
         self._queued_packets: list[Packet] | None = None
         # How many of them, from the first on, its rates have paid for.
         self._paid = 0
-        self._was_slowed = False
         self._pause_reasons = 0
-        # Nothing is read from the socket. If it only waits for an iteration, reading stops when more data arrives.
-        self._stopped = False
         self._alive_at = 0.0
         self._rate_timer: Timer | None = None
         self._memory_timer: Timer | None = None
         self._peer_timer: Timer | None = None
         self._rates = rate_limits(facts.zone.message_rate, facts.zone.byte_rate)
+        # All flags are here and at the beginning of ConnectionReader: flags next to each other use a byte each.
+        self._was_slowed = False
+        # Nothing is read from the socket. If it only waits for an iteration, reading stops when more data arrives.
+        self._stopped = False
         self._closing = False
         # The client sends nothing more: it has sent DISCONNECT, or closed its side.
         self._leaving = False

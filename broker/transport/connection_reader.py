@@ -77,6 +77,10 @@ class ConnectionReader(ConnectionPauses):
         topic_names: TopicNames,
     ) -> None:
         super().__init__(facts, context)
+        # Without a login: its memory is in ``context.before_login``; the memory of its CONNECT without its bytes.
+        self._newcomer = True
+        self._tls = False
+        self._loss_waits = False
         self._flusher = flusher
         self._listener = listener
         self.received_reads = 0
@@ -84,17 +88,13 @@ class ConnectionReader(ConnectionPauses):
         self._decoder = Decoder(topic_names, facts.zone.max_packet_size, facts.zone.max_connect_size)
         # Approximate size of the waiting packets in bytes.
         self._parked_bytes = 0
-        # Without a login: its memory is in ``context.before_login``; the memory of its CONNECT without its bytes.
-        self._newcomer = True
         self._decoded_bytes = 0
         self._largest_read = 0
-        self._tls = False
         # The timer of the CONNECT, then of Keep Alive, then of the end.
         self._timer: Timer | None = None
         self._task: asyncio.Future[None] | None = None
         # Why the socket was lost, while packets from it still have to be processed.
         self._lost: str | None = None
-        self._loss_waits = False
 
     @abstractmethod
     def abort(self) -> None:

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from taipan.broker.observability.log_lines import DELAY
 from taipan.management.configuration.config import LogSettings
-from taipan.management.log_lines import IterationHandler, JsonLines, TextLines, field, setup_logging
+from taipan.management.log_lines import CollectingHandler, JsonLines, TextLines, field, setup_logging
 
 
 def record(message: str, *arguments: object, level: int = logging.INFO) -> logging.LogRecord:
@@ -153,34 +154,34 @@ def stream() -> Stream:
 
 
 @pytest.fixture
-def handler(stream: Stream) -> IterationHandler:
-    return IterationHandler(stream)
+def handler(stream: Stream) -> CollectingHandler:
+    return CollectingHandler(stream)
 
 
 @pytest.mark.asyncio
-async def test_an_iteration_is_one_write(stream: Stream, handler: IterationHandler) -> None:
+async def test_lines_within_the_delay_are_one_write(stream: Stream, handler: CollectingHandler) -> None:
     for line in ("a", "b", "c"):
         handler.handle(record(line))
     assert stream.getvalue() == ""
-    await asyncio.sleep(0)
+    await asyncio.sleep(DELAY)
     assert stream.getvalue() == "a\nb\nc\n"
     handler.handle(record("d"))
-    await asyncio.sleep(0)
+    await asyncio.sleep(DELAY)
     assert stream.getvalue() == "a\nb\nc\nd\n"
     assert stream.writes == 2
 
 
 @pytest.mark.asyncio
-async def test_a_warning_does_not_wait(stream: Stream, handler: IterationHandler) -> None:
+async def test_a_warning_does_not_wait(stream: Stream, handler: CollectingHandler) -> None:
     handler.handle(record("a"))
     handler.handle(record("b", level=logging.WARNING))
     assert stream.getvalue() == "a\nb\n"
-    await asyncio.sleep(0)
+    await asyncio.sleep(DELAY)
     assert stream.writes == 1
 
 
 @pytest.mark.asyncio
-async def test_few_lines_wait(stream: Stream, handler: IterationHandler) -> None:
+async def test_few_lines_wait(stream: Stream, handler: CollectingHandler) -> None:
     for _ in range(1000):
         handler.handle(record("a"))
     assert stream.getvalue().count("\n") == 768
@@ -188,7 +189,7 @@ async def test_few_lines_wait(stream: Stream, handler: IterationHandler) -> None
     assert stream.getvalue().count("\n") == 1000
 
 
-def test_without_a_loop_nothing_waits(stream: Stream, handler: IterationHandler) -> None:
+def test_without_a_loop_nothing_waits(stream: Stream, handler: CollectingHandler) -> None:
     handler.handle(record("a"))
     assert stream.getvalue() == "a\n"
 
@@ -203,11 +204,11 @@ def test_a_closed_stream_hinders_nobody_when_nothing_waits(root: logging.Logger)
     assert second.getvalue().endswith(" WARNING broker.x seen\n")
 
 
-def test_lines_of_a_loop_that_ended_come_with_the_next(stream: Stream, handler: IterationHandler) -> None:
+def test_lines_of_a_loop_that_ended_come_with_the_next(stream: Stream, handler: CollectingHandler) -> None:
     async def log(line: str, turns: int) -> None:
         handler.handle(record(line))
         for _ in range(turns):
-            await asyncio.sleep(0)
+            await asyncio.sleep(DELAY)
 
     loop = asyncio.new_event_loop()
     loop.call_soon(loop.stop)
@@ -222,36 +223,36 @@ def test_lines_of_a_loop_that_ended_come_with_the_next(stream: Stream, handler: 
 
 
 @pytest.mark.asyncio
-async def test_lines_of_a_thread_come_in_order(stream: Stream, handler: IterationHandler) -> None:
+async def test_lines_of_a_thread_come_in_order(stream: Stream, handler: CollectingHandler) -> None:
     handler.handle(record("a"))
     thread = threading.Thread(target=handler.handle, args=(record("b"),))
     thread.start()
     thread.join()
-    await asyncio.sleep(0)
+    await asyncio.sleep(DELAY)
     assert stream.getvalue() == "a\nb\n"
 
 
 @pytest.mark.asyncio
 async def test_a_stream_that_takes_nothing(
-    stream: Stream, handler: IterationHandler, capsys: pytest.CaptureFixture[str]
+    stream: Stream, handler: CollectingHandler, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stream.error = OSError(28, "No space left on device")
     handler.handle(record("a"))
-    await asyncio.sleep(0)
+    await asyncio.sleep(DELAY)
     assert "No space left on device" in capsys.readouterr().err
     stream.error = None
     handler.handle(record("b"))
-    await asyncio.sleep(0)
+    await asyncio.sleep(DELAY)
     assert stream.getvalue() == "b\n"
 
 
 @pytest.mark.asyncio
 async def test_a_line_that_cannot_be_made(
-    stream: Stream, handler: IterationHandler, capsys: pytest.CaptureFixture[str]
+    stream: Stream, handler: CollectingHandler, capsys: pytest.CaptureFixture[str]
 ) -> None:
     handler.handle(record("a=%d", "x"))
     handler.handle(record("b"))
-    await asyncio.sleep(0)
+    await asyncio.sleep(DELAY)
     assert stream.getvalue() == "b\n"
     assert "TypeError" in capsys.readouterr().err
 
