@@ -40,8 +40,8 @@ class WriteTarget(Protocol):
 class FlushQueue(Protocol):
     """Makes writers write at the end of the iteration: ``transport.connection_writer.Flusher``."""
 
-    def add(self, writer: "OutboundWriter") -> None:
-        """Add a writer that has output now, and had none before."""
+    def add(self, writer: "OutboundWriter") -> list[bytes]:
+        """Add a writer that has no output yet. Return its new ``parts``, to which the caller adds the output."""
 
     def withdraw(self, writer: "OutboundWriter") -> None:
         """Remove a writer whose output is being written."""
@@ -121,18 +121,11 @@ class OutboundWriter:
         self.writable = writable
         self._set_fast()
 
-    def _begin(self) -> list[bytes]:
-        """Return ``parts``, which the next flush writes."""
-        parts: list[bytes] = []
-        self.parts = parts
-        self.flusher.add(self)
-        return parts
-
     def send(self, data: bytes) -> None:
         """Send any encoded packet except PUBLISH."""
         parts = self.parts
         if parts is None:
-            parts = self._begin()
+            parts = self.flusher.add(self)
         parts.append(data)
         self.sent_other += 1
         if not self.writable:
@@ -142,7 +135,7 @@ class OutboundWriter:
         """Send successful PUBACKs for these identifiers."""
         parts = self.parts
         if parts is None:
-            parts = self._begin()
+            parts = self.flusher.add(self)
         bytes_of = encoder.PACKET_ID
         for packet_id in packet_ids:
             parts.append(_PUBACK_HEAD)
@@ -270,7 +263,7 @@ class OutboundWriter:
             ]
         parts = self.parts
         if parts is None:
-            parts = self._begin()
+            parts = self.flusher.add(self)
         version = self.version
         wire = encoder.wire
         bytes_of = encoder.PACKET_ID
@@ -301,7 +294,7 @@ class OutboundWriter:
             packet = encoder.publish0(message, V4)
         parts = self.parts
         if parts is None:
-            parts = self._begin()
+            parts = self.flusher.add(self)
         parts.append(packet)
         self.sent0 += 1
         if self.on_delivered:
@@ -316,7 +309,7 @@ class OutboundWriter:
             return
         parts = self.parts
         if parts is None:
-            parts = self._begin()
+            parts = self.flusher.add(self)
         for message in messages:
             packet = message.wire0_v3
             parts.append(encoder.publish0(message, V4) if packet is None else packet)
@@ -332,7 +325,7 @@ class OutboundWriter:
             return len(messages)
         parts = self.parts
         if parts is None:
-            parts = self._begin()
+            parts = self.flusher.add(self)
         version = self.version
         for message in messages:
             if version == V5 and message.expires:
@@ -350,7 +343,7 @@ class OutboundWriter:
         """Send this number of such packets."""
         parts = self.parts
         if parts is None:
-            parts = self._begin()
+            parts = self.flusher.add(self)
         parts.append(packets)
         self.sent0 += count
 
@@ -362,7 +355,7 @@ class OutboundWriter:
             return False
         parts = self.parts
         if parts is None:
-            parts = self._begin()
+            parts = self.flusher.add(self)
         if self.mountpoint:
             topic = self._local_topic(delivery.message.topic)
             parts.append(encoder.publish(topic, delivery.message, V4, delivery.qos, delivery.retain, dup, packet_id))
@@ -451,7 +444,7 @@ class OutboundWriter5(OutboundWriter):
             packet = encoder.publish0(message, V5)
         parts = self.parts
         if parts is None:
-            parts = self._begin()
+            parts = self.flusher.add(self)
         parts.append(packet)
         self.sent0 += 1
         if self.on_delivered:
@@ -465,7 +458,7 @@ class OutboundWriter5(OutboundWriter):
             return
         parts = self.parts
         if parts is None:
-            parts = self._begin()
+            parts = self.flusher.add(self)
         for message in messages:
             packet = message.wire0_v5
             parts.append(encoder.publish0(message, V5) if packet is None else packet)
@@ -484,7 +477,7 @@ class OutboundWriter5(OutboundWriter):
                 return False
             parts = self.parts
             if parts is None:
-                parts = self._begin()
+                parts = self.flusher.add(self)
             parts.append(packet)
         else:
             head, tail = delivery.wire_v5 or encoder.wire(delivery, V5)
@@ -493,7 +486,7 @@ class OutboundWriter5(OutboundWriter):
                 return False
             parts = self.parts
             if parts is None:
-                parts = self._begin()
+                parts = self.flusher.add(self)
             if delivery.qos == 0:
                 parts.append(head)
             else:

@@ -18,7 +18,7 @@ def puback_run(session: "Session", packet_ids: list[int]) -> list[Delivery]:
     """Complete QoS 1 deliveries; return them, ignoring identifiers that are not in use.
 
     :raises ProtocolError: an identifier belongs to a QoS 2 delivery. Deliveries before it are complete."""
-    inflight = session.inflight
+    inflight = session.change_inflight()
     acknowledged: list[Delivery] = []
     simple = session.sent_at is None and session.resend is None
     try:
@@ -59,7 +59,7 @@ def pubrec(session: "Session", packet_id: int, failed: bool = False) -> tuple[bo
                 session.sent_at[packet_id] = session.now
             if session.journal is not None:
                 session.journal.released(session, delivery, packet_id)
-            inflight[packet_id] = None  # moved to the end: PUBRELs are repeated in the order of their PUBRECs
+            session.change_inflight()[packet_id] = None  # moved to the end: PUBRELs are repeated in the order of their PUBRECs
         else:
             session.done(delivery)
     elif failed:

@@ -42,12 +42,14 @@ WORTH_HALVING: Final = 16
 """Smaller send windows are sent in one piece."""
 
 _NO_SUBSCRIPTIONS: Final[Mapping[str, Subscription]] = MappingProxyType({})
+_NOTHING_IN_FLIGHT: Final[Mapping[int, Delivery | None]] = MappingProxyType({})
 
 
 class Session:
     """Session State (section 4.1), field by field, and operations on it. Times are Unix seconds."""
 
     __slots__ = (
+        "_inflight",
         "_subscriptions",
         "account",
         "announced",
@@ -60,7 +62,6 @@ class Session:
         "expiry_interval",
         "expiry_timer",
         "filter_bytes",
-        "inflight",
         "internal",
         "journal",
         "keeper",
@@ -102,9 +103,7 @@ class Session:
         self.names_size = 0  # size of its names that the registry counts
         self._subscriptions: dict[str, Subscription] | None = None  # None: there have been none
         self.filter_bytes = 0  # characters of these filters
-        # QoS 1 and 2 messages that were sent and not completely acknowledged, in order of sending; None once PUBREL is
-        # sent.
-        self.inflight: dict[int, Delivery | None] = {}
+        self._inflight: dict[int, Delivery | None] | None = None  # None: there have been none
         # When each identifier in flight was last sent; only if the zone has a retry interval.
         self.sent_at: dict[int, float] | None = {} if limits.retry_interval else None
         # Messages of released identifiers; only while a hook uses ``delivery.completed``.
@@ -161,6 +160,25 @@ class Session:
 
     def clear_subscriptions(self) -> None:
         self._subscriptions = None
+
+    # -------------------------------------------------------------- in flight
+
+    @property
+    def inflight(self) -> Mapping[int, Delivery | None]:
+        """QoS 1 and 2 messages that were sent and not completely acknowledged, by Packet Identifier, in order of
+        sending; None once PUBREL is sent."""
+        inflight = self._inflight
+        return _NOTHING_IN_FLIGHT if inflight is None else inflight
+
+    def change_inflight(self) -> dict[int, Delivery | None]:
+        """Return ``inflight`` itself, to change it."""
+        inflight = self._inflight
+        if inflight is None:
+            inflight = self._inflight = {}
+        return inflight
+
+    def clear_inflight(self) -> None:
+        self._inflight = None
 
     # ------------------------------------------------------------------ state
 
@@ -272,7 +290,7 @@ class Session:
         packet_id = self._free_id(self.last_packet_id)
         self.last_packet_id = packet_id
         delivery = message.plain(1)
-        self.inflight[packet_id] = delivery
+        self.change_inflight()[packet_id] = delivery
         writer.send_publish(delivery, packet_id, False)
 
     def deliver_volatile_run(self, run: Run, subscription: Subscription) -> None:
@@ -346,7 +364,7 @@ class Session:
             self._enqueue(delivery)
 
     def send(self, writer: ClientWriter, delivery: Delivery) -> None:
-        inflight = self.inflight
+        inflight = self.change_inflight()
         packet_id = self._free_id(self.last_packet_id)
         # Noted before it is sent, because a hook that is called on sending may publish a message to this session.
         before = self.last_packet_id
@@ -445,20 +463,19 @@ class Session:
 
     def send_run(self, writer: ClientWriter, run: list[Delivery]) -> None:
         """Send deliveries of QoS 1 for which the window has room."""
-        inflight = self.inflight
         packet_ids = self._number(run)
         if self.sent_at is not None:
             self.sent_at.update(dict.fromkeys(packet_ids, max(self.now, run[0].message.timestamp)))
         if self.journal is not None:
             self.journal.sent_run(self, run, packet_ids)
         for packet_id in writer.send_run(run, packet_ids):
-            refused = inflight[packet_id]
+            refused = self.inflight[packet_id]
             assert refused is not None
             self.cannot_send(packet_id, refused)
 
     def _number(self, run: list[Delivery]) -> list[int]:
         """Return Packet Identifiers for these deliveries, which are in flight from now on."""
-        inflight = self.inflight
+        inflight = self.change_inflight()
         packet_ids = []
         packet_id = self.last_packet_id
         for delivery in run:
@@ -497,7 +514,7 @@ class Session:
             self.journal.done(self, (delivery,))
 
     def forget(self, packet_id: int) -> None:
-        del self.inflight[packet_id]
+        del self.change_inflight()[packet_id]
         if self.sent_at is not None:
             self.sent_at.pop(packet_id, None)
         if self.resend is not None:
@@ -572,7 +589,7 @@ class Session:
         ]
         if self.queue is not None:
             reassignable.extend(delivery for delivery in self.queue if delivery.group)
-        self.inflight.clear()
+        self.clear_inflight()
         if self.queue is not None:
             self.queue.clear()
             self.queue = None

@@ -420,13 +420,15 @@ class _Recovery:
         for session in self.sessions.values():
             if session.inflight:
                 order = in_order_of_sending(session.inflight)
-                session.inflight = {packet_id: session.inflight[packet_id] for packet_id in order}
+                before = session.inflight
+                session.clear_inflight()
+                session.change_inflight().update((packet_id, before[packet_id]) for packet_id in order)
                 session.last_packet_id = order[-1]
         for owner, released in self.state.released.items():
             holder = self.sessions.get(owner)
             if holder is not None:
                 for packet_id in released:
-                    holder.inflight[packet_id] = None
+                    holder.change_inflight()[packet_id] = None
 
     def _hold(
         self,
@@ -441,7 +443,7 @@ class _Recovery:
             return
         stored.hold(owner, delivery, packet_id)
         if packet_id:
-            session.inflight[packet_id] = delivery
+            session.change_inflight()[packet_id] = delivery
         else:
             waiting.append((session, delivery))
 

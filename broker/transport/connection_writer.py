@@ -74,12 +74,15 @@ class Flusher:
         self._paused_last: list[Pausable] = []
         self._scheduled = False
 
-    def add(self, writer: OutboundWriter) -> None:
-        """Add a writer that has output, and had none before."""
+    def add(self, writer: OutboundWriter) -> list[bytes]:
+        """Add a writer that has no output yet. Return its new ``parts``, to which the caller adds the output."""
+        parts: list[bytes] = []
+        writer.parts = parts
         self._dirty.append(writer)
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self.run)
+        return parts
 
     def withdraw(self, writer: OutboundWriter) -> None:
         """Remove a writer that is written now, if it was the last one added."""

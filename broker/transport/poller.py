@@ -72,8 +72,13 @@ class Poller:
         transports = self._transports
         for fd, events in self._epoll.poll(0, EVENTS):
             transport = transports[fd]
-            if transport is not None:
-                transport.ready(events)
+            if transport is None:
+                continue
+            if events & (_IN | _FAILED) and transport.events & _IN:
+                transport.read()
+            # Looked up again, because reading may have written, or ended the connection.
+            if events & (_OUT | _FAILED) and transport.events & _OUT:
+                transport.send_pieces()
 
     def watch(self, fd: int, before: int, events: int) -> None:
         """Change the events that epoll reports for a socket. Raises OSError."""
@@ -141,7 +146,9 @@ class Poller:
 
 
 class PolledTransport:
-    """A plain socket, used like an ``asyncio.Transport``. ``fd``: its number, -1 after it was closed."""
+    """A plain socket, used like an ``asyncio.Transport``.
+
+    ``fd``: its number, -1 after it was closed. ``events``: those that epoll reports for it."""
 
     __slots__ = (
         "_buffered",
@@ -149,7 +156,6 @@ class PolledTransport:
         "_ending",
         "_eof_written",
         "_error",
-        "_events",
         "_high",
         "_low",
         "_names",
@@ -159,6 +165,7 @@ class PolledTransport:
         "_protocol",
         "_protocol_paused",
         "_unsent",
+        "events",
         "fd",
     )
 
@@ -168,7 +175,7 @@ class PolledTransport:
         self._protocol: Any = None
         # peername and sockname until ``start``. A protocol asks for them at its beginning.
         self._names: tuple[object, object] | None = (peer, name)
-        self._events = 0  # those that epoll reports
+        self.events = 0
         self._pieces: list[Any] | None = None  # unsent data, or None
         self._unsent = 0  # bytes of it
         self._high = _HIGH
@@ -190,72 +197,65 @@ class PolledTransport:
             raise
         self._names = None
         if not self._paused and not self._closing:
-            self._watch(self._events | _IN)
+            self._watch(self.events | _IN)
 
     def _watch(self, events: int) -> None:
-        before = self._events
+        before = self.events
         if events == before:
             return
-        self._events = events
+        self.events = events
         try:
             self._poller.watch(self.fd, before, events)
         except OSError as error:  # the system has no memory, or no further socket for this user
-            self._events = before if events else 0
+            self.events = before if events else 0
             self._end_later(error)
-
-    def ready(self, events: int) -> None:
-        """Called when epoll has reported these events: read and write once."""
-        if self._events & _IN and events & (_IN | _FAILED):
-            try:
-                self._read()
-            except Exception as error:
-                self._poller.failed(error, self, "protocol.data_received() call")
-                self._end_later(error)
-        if self._events & _OUT and events & (_OUT | _FAILED):
-            try:
-                self._send_pieces()
-            except Exception as error:
-                self._poller.failed(error, self, "protocol.resume_writing() call")
-                self._end_later(error)
 
     # ------------------------------------------------------------------------------------------------------- reading
 
-    def _read(self) -> None:
+    def read(self) -> None:
+        """Read once, because epoll has reported that something can be read. If reading is paused, epoll reports
+        nothing more until it resumes."""
+        if self._paused:
+            self._watch(self.events & ~_IN)
+            return
         protocol = self._protocol
-        buffered = self._buffered
         data = b""
         size = 0
         try:
-            if buffered:
-                size = os.readv(self.fd, [protocol.get_buffer(-1)])
+            try:
+                if self._buffered:
+                    size = os.readv(self.fd, [protocol.get_buffer(-1)])
+                else:
+                    data = os.read(self.fd, READ_BYTES)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                self._end_later(error)
+                return
+            if data:
+                protocol.data_received(data)
+            elif size:
+                protocol.buffer_updated(size)
+            elif protocol.eof_received():
+                self._watch(self.events & ~_IN)
             else:
-                data = os.read(self.fd, READ_BYTES)
-        except BlockingIOError:
-            return
-        except OSError as error:
+                self.close()
+        except Exception as error:
+            self._poller.failed(error, self, "protocol.data_received() call")
             self._end_later(error)
-            return
-        if data:
-            protocol.data_received(data)
-        elif size:
-            protocol.buffer_updated(size)
-        elif protocol.eof_received():
-            self._watch(self._events & ~_IN)
-        else:
-            self.close()
 
     def is_reading(self) -> bool:
         return not self._paused and not self._closing
 
     def pause_reading(self) -> None:
-        if not self._paused and not self._closing:
+        # Epoll is told only if data arrives (``read``): most pauses end before, and two system calls are saved.
+        if not self._closing:
             self._paused = True
-            self._watch(self._events & ~_IN)
 
     def resume_reading(self) -> None:
         if self._paused and not self._closing:
             self._paused = False
-            self._watch(self._events | _IN)
+            self._watch(self.events | _IN)
 
     # ------------------------------------------------------------------------------------------------------- writing
 
@@ -278,7 +278,7 @@ class PolledTransport:
             if sent == len(data):
                 return
             self._pieces = []
-            self._watch(self._events | _OUT)
+            self._watch(self.events | _OUT)
         self._keep(data if isinstance(data, bytes) else bytes(data), sent)
 
     def _keep(self, data: bytes, sent: int) -> None:
@@ -297,7 +297,8 @@ class PolledTransport:
             self._protocol_paused = True
             self._protocol.pause_writing()
 
-    def _send_pieces(self) -> None:
+    def send_pieces(self) -> None:
+        """Send unsent data, because epoll has reported that there is room for it."""
         pieces = self._pieces
         if pieces is None:
             return
@@ -318,14 +319,18 @@ class PolledTransport:
         del pieces[:whole]
         if not pieces:
             self._pieces = None
-            self._watch(self._events & ~_OUT)
+            self._watch(self.events & ~_OUT)
         elif isinstance(pieces[0], bytearray):
             del pieces[0][:sent]
         elif sent:
             pieces[0] = memoryview(pieces[0])[sent:]
         if self._protocol_paused and self._unsent <= self._low:
             self._protocol_paused = False
-            self._protocol.resume_writing()
+            try:
+                self._protocol.resume_writing()
+            except Exception as error:
+                self._poller.failed(error, self, "protocol.resume_writing() call")
+                self._end_later(error)
         if self._pieces is None:
             if self._closing:
                 self._end_later(None)
@@ -370,7 +375,7 @@ class PolledTransport:
         if self._pieces is None:
             self._end_later(None)
         else:
-            self._watch(self._events & ~_IN)
+            self._watch(self.events & ~_IN)
 
     def abort(self) -> None:
         self._end_later(None)

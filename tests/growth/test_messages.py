@@ -87,7 +87,7 @@ def test_publish_to_a_topic_seen_lately(what: str, counts: tuple[int, ...], qos:
 
         def publish() -> None:
             publisher.publish("t/1", b"x", qos, packet_id=7 if qos else 0)
-            node.broker.sessions.get("subscriber").inflight.clear()  # type: ignore[union-attr]
+            node.broker.sessions.get("subscriber").clear_inflight()  # type: ignore[union-attr]
 
         return publish
 

@@ -200,8 +200,8 @@ def test_acknowledgements_while_much_is_to_be_sent_again(order: str) -> None:
         session = in_flight(count)
         session.detach()
         inflight: dict[int, Delivery | None] = {Counted(each): delivery for each, delivery in session.inflight.items()}
-        session.inflight.clear()
-        session.inflight.update(inflight)
+        session.clear_inflight()
+        session.change_inflight().update(inflight)
         session.attach(Nowhere(), 10, session.limits, 0.0)  # type: ignore[arg-type]
         session.advance(0.0)
         packet_ids = list(session.inflight)

@@ -255,7 +255,7 @@ class LinkWriter:
         """Move all messages held here to the session, where they are in flight in their order."""
         if not self._held:
             return
-        inflight = self._session.inflight
+        inflight = self._session.change_inflight()
         found = {self.sequence_of(packet_id): delivery for packet_id, delivery in inflight.items()}
         for entry in self._held:
             for place, message in enumerate(entry.messages()):

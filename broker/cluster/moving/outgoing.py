@@ -404,7 +404,7 @@ class Outgoing:
                     journal.completed(session, packet_id)
             for packet_id in session.awaiting_rel or ():
                 journal.freed(session, packet_id)
-        session.inflight.clear()
+        session.clear_inflight()
         session.awaiting_rel = None
         self._broker.life.drop_will(session)
         leaving.pieces.send_again(again, ask)

@@ -235,7 +235,7 @@ class SessionReceiver:
                 else:
                     journal.hold(session, delivery)
                     journal.sent(session, delivery, packet_id)
-            session.inflight[packet_id] = delivery
+            session.change_inflight()[packet_id] = delivery
         if moved.received:
             session.awaiting_rel = {packet_id: now - age for packet_id, age in moved.received.items()}
             if journal is not None:

@@ -49,8 +49,10 @@ class WriterHarness:
     def wake(self) -> None:
         pass
 
-    def add(self, writer: OutboundWriter) -> None:
+    def add(self, writer: OutboundWriter) -> list[bytes]:
         self.added += 1
+        writer.parts = []
+        return writer.parts
 
     def delivery_dropped(self, session: Session, delivery: Delivery, reason: str) -> None:
         self.dropped.append(reason)

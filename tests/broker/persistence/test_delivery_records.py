@@ -30,7 +30,7 @@ def session_with(*packet_ids: int) -> Session:
     for packet_id in packet_ids:
         message = Message("t", b"x", 1)
         message.stored = StoredMessage(7, message)
-        session.inflight[packet_id] = message.plain(1)
+        session.change_inflight()[packet_id] = message.plain(1)
     return session
 
 
@@ -39,8 +39,8 @@ def test_of_what_was_sent_only_what_is_still_in_flight_is_said() -> None:
     session = session_with(1, 2, 3)
     delivery_records.sent_to(session).update(dict.fromkeys((1, 2, 3)))
     delivery_records.done_by(3).append(9)
-    del session.inflight[1]
-    session.inflight[2] = None  # PUBREL is out
+    del session.change_inflight()[1]
+    session.change_inflight()[2] = None  # PUBREL is out
     assert list(delivery_records.take()) == [DeliveriesSent(3, [(7, "", 3)]), DeliveriesDone(3, [9])]
     assert (len(delivery_records), delivery_records.due, list(delivery_records.take())) == (0, False, [])
 

@@ -135,7 +135,7 @@ def test_what_was_in_flight_is_sent_again(kind: str) -> None:
 
     def check(conversation: Conversation) -> None:
         session = conversation.session
-        session.inflight = {1: messages(1, 1)[0].plain(1), 2: None}
+        session.change_inflight().update({1: messages(1, 1)[0].plain(1), 2: None})
         packets, keeper = session.packets, session.keeper
         session.attach(conversation.writer, 100, session.limits, 0.0, packets, keeper)
         session.advance(0)

@@ -215,6 +215,22 @@ async def test_a_pause_within_a_call_holds_the_next_read() -> None:
 
 
 @on_both_loops
+async def test_epoll_is_told_of_a_pause_only_if_data_arrives() -> None:
+    async with polling() as watched:
+        transport, protocol, client = watched.connect()
+        watching = transport.events
+        transport.pause_reading()
+        await some_iterations()
+        assert transport.events == watching != 0
+        client.send(b"1")
+        await until(lambda: transport.events == 0)
+        assert protocol.received == b""
+        assert watched.poller._epoll.poll(0) == []
+        transport.resume_reading()
+        await until(lambda: protocol.received == b"1")
+
+
+@on_both_loops
 async def test_a_reset_while_nothing_is_read_keeps_no_processor_busy() -> None:
     async with polling() as watched:
         transport, protocol, client = watched.connect(tcp=True)
@@ -669,8 +685,10 @@ async def test_an_error_in_connection_lost_leaves_the_others_their_end() -> None
 @on_both_loops
 async def test_a_socket_that_epoll_does_not_accept() -> None:
     async with polling() as watched:
-        transport, protocol, _ = watched.connect()
+        transport, protocol, client = watched.connect()
         transport.pause_reading()
+        client.send(b"1")
+        await until(lambda: transport.events == 0)
         watched.poller._epoll.register(transport.fd, select.EPOLLIN)
         transport.resume_reading()
         assert transport.is_closing()
