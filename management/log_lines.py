@@ -21,7 +21,16 @@ from typing import Final, TextIO
 
 from taipan.broker.observability.log_lines import WaitingLine, WaitingLines, collect
 from taipan.broker.observability.log_ring import ring
-from taipan.broker.observability.log_text import field, filled, hosted_node, line_of, one_line, quoted, shorten, timestamp
+from taipan.broker.observability.log_text import (
+    field,
+    filled,
+    hosted_node,
+    line_of,
+    one_line,
+    quoted,
+    shorten,
+    timestamp,
+)
 
 from .configuration.config import LogSettings
 

@@ -37,11 +37,11 @@ class WaitingLines:
     Lines for which ``logging`` created a record are already text.
     """
 
-    __slots__ = ("_handler", "_lines", "_loop", "_write")
+    __slots__ = ("_handler", "_lines", "_loop", "write")
 
     def __init__(self, handler: logging.Handler, write: Callable[[], None]) -> None:
         self._handler = handler
-        self._write = write
+        self.write = write
         self._lines: list[str | WaitingLine] = []
         self._loop: asyncio.AbstractEventLoop | None = None  # the loop that writes them
 
@@ -57,13 +57,13 @@ class WaitingLines:
             loop = self._loop = asyncio.get_running_loop()
         except RuntimeError:
             return False
-        loop.call_later(DELAY, self._write)
+        loop.call_later(DELAY, self.write)
         return True
 
     def add_values(self, logger: logging.Logger, message: str, values: tuple[Value, ...]) -> None:
         """Add a line that is formatted when it is written."""
         if not self.add(WaitingLine(logger, message, values)):
-            self._write()
+            self.write()
 
     def take(self) -> list[str | WaitingLine]:
         """Return all lines and forget them."""
@@ -101,6 +101,13 @@ _collected: Final = _Collected()
 def collect(lines: WaitingLines | None) -> None:
     """Make the lines of ``info`` wait in ``lines``."""
     _collected.by = lines
+
+
+def write_waiting() -> None:
+    """Write the lines that wait, so that a reader of the log finds them."""
+    lines = _collected.by
+    if lines is not None:
+        lines.write()
 
 
 def info(logger: logging.Logger, message: str, *values: Value) -> None:

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from taipan.broker.observability.log_lines import write_waiting
 from taipan.broker.observability.log_ring import ring
 
 from .node_calls import NodeCalls
@@ -46,6 +47,7 @@ class LogView:
     def lines_here(self, query: LogLinesQuery) -> LogLines:
         """Return the latest matching lines of this node. A number that is larger than the latest one is of the process
         before: then all lines match."""
+        write_waiting()
         after = query.after if query.after <= ring.last else 0
         found = ring.after(after, query.level.upper(), query.like_text, query.limit)
         return LogLines([LogLine(*each) for each in found], ring.last)

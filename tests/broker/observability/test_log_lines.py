@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from taipan.broker.observability.log_lines import DELAY, MAX_WAITING, collect, info
+from taipan.broker.observability.log_lines import DELAY, MAX_WAITING, collect, info, write_waiting
+from taipan.broker.observability.log_ring import ring
 from taipan.broker.observability.log_text import line_of, timestamp
 from taipan.management.configuration.config import LogSettings
 from taipan.management.log_lines import setup_logging
@@ -66,6 +67,19 @@ async def test_a_line_is_made_and_written_after_the_delay() -> None:
     long = "x" * 512
     assert direct == [f'INFO taipan.broker.channel.test event {fields} long="{long}... (600 characters)"']
     assert texts(stream) == direct * 2
+
+
+@pytest.mark.asyncio
+async def test_a_reader_of_the_log_finds_lines_that_wait() -> None:
+    stream = io.StringIO()
+    with logging_to(stream, LogSettings()):
+        info(logger, "a n=%s", 1)
+        assert stream.getvalue() == ""
+        before = ring.last
+        write_waiting()
+        assert ring.last == before + 1
+        assert texts(stream) == [f"INFO {logger.name} a n=1"]
+    write_waiting()  # nothing collects lines
 
 
 @pytest.mark.asyncio
