@@ -303,8 +303,9 @@ def growth(measured: Measurement) -> str:
                 f"From a thousand to a million subscriptions matching falls {fallen:.2f} times (goal: at most 2.5: "
                 + ("met)." if fallen <= 2.5 else "**missed**)."),
                 "The node finds a topic that was published to recently in one step, whatever the number of",
-                "subscriptions. Any other topic costs a look-up for each shape of filters, and a look-up among a million",
-                "filters is forty times as expensive as among a thousand, because nothing of it is in the processor's",
+                "subscriptions. Any other topic costs a look-up for each shape of filters, and a look-up among a",
+                "million filters is forty times as expensive as among a thousand, because nothing of it is in the",
+                "processor's",
                 "caches ([measured](results.md#s9-matching-among-a-million-filters)).",
             )
         )
