@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from ..access.decision import Decision
 from ..routing.filter_index import FilterIndex
 from ..session.client_info import ClientInfo
+from ..session.queue import take_queued
 from ..session.session import Session
 from ..session.subscription import Subscription
 from .authorization import apply_decision, authorize
@@ -169,7 +170,7 @@ class SessionReview:
             yield
             if not left.match(topic) and not any(may_read(self._context, each, topic) for each in judged.match(topic)):
                 topics.add(topic)
-        taken = session.take_queued(topics, groups)
+        taken = take_queued(session, topics, groups)
         for start in range(0, len(taken), _DROPPED_PER_STEP):
             broker.withdraw(session, taken[start : start + _DROPPED_PER_STEP], self._context.clock.now())
             yield

@@ -468,3 +468,11 @@ def shed_queued(session: "Session", most: int, reason: str) -> int:
     for delivery in dropped:
         session.observer.delivery_dropped(session, delivery, reason)
     return len(dropped)
+
+
+def take_queued(session: "Session", topics: set[str], groups: set[str]) -> list[Delivery]:
+    """Remove deliveries from the queue as ``MessageQueue.take`` does; the session still holds them until the journal is
+    informed."""
+    taken = [] if session.queue is None else session.queue.take(topics, groups)
+    session.leave_empty_queue()
+    return taken

@@ -89,10 +89,8 @@ class Session:
         self, client: ClientInfo, limits: Limits, observer: DropObserver, now: float, expiry_interval: int = 0
     ) -> None:
         self.client_id = client.client_id
-        # The flags are next to each other, where they use a byte each.
         self.internal = is_internal(client.client_id)  # its client is a part of the node (``registry``)
-        # Whether a client has received a CONNACK for it; before that, no client can know the session.
-        self.announced = True
+        self.announced = True  # a client has received a CONNACK for it: before that, none can know the session
         self.client = client  # of the last connection
         self.limits = limits
         self.observer = observer
@@ -553,13 +551,6 @@ class Session:
         if self.queue is not None:
             held.extend(self.queue)
         return held
-
-    def take_queued(self, topics: set[str], groups: set[str]) -> list[Delivery]:
-        """Remove deliveries from the queue as ``MessageQueue.take`` does; the session still holds them until the
-        journal is informed."""
-        taken = [] if self.queue is None else self.queue.take(topics, groups)
-        self.leave_empty_queue()
-        return taken
 
     def leave_empty_queue(self) -> None:
         """Keep the queue while later messages must not overtake those that are sent again."""

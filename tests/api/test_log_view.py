@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from taipan.broker.observability import log_ring
+from taipan.broker.observability.log_lines import write_waiting
 from taipan.management.configuration.config import LogSettings
 from taipan.management.log_lines import setup_logging
 from tests.support.api import assert_refused, managed_node
@@ -57,5 +58,6 @@ async def test_wrong() -> None:
 async def test_no_secrets_of_requests_are_in_the_log(log: logging.Logger) -> None:
     async with managed_node() as node:
         await node.api.post("/apps", {"app_id": "x", "name": "x", "secret": "s3cret-of-an-app"})
+        write_waiting()
         assert log_ring.ring.after(0, "INFO", "POST /apps", 1000)
         assert log_ring.ring.after(0, "DEBUG", "s3cret-of-an-app", 1000) == []
