@@ -338,11 +338,13 @@ class _Recovery:
             if self._enough():
                 yield
         yield from self._messages()
-        for session in self.sessions.values():
+        for session in list(self.sessions.values()):
             if not self.state.sessions[session.number].disconnected_at:
                 # So that their expiry does not start again at the next restart.
                 self.durability.sessions.left(session)
             self._time_out(session, now)
+            if self._enough():
+                yield
 
     def _publisher(self, client_id: str, username: str | None, proved: bool, mountpoint: str) -> ClientInfo:
         key = (client_id, username, proved, mountpoint)

@@ -50,6 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
 def _connect(settings: BrokerSettings) -> list[str]:
     """Return the result of each connection in a few words. Raises ConfigError."""
     connected = [] if settings.cluster is None else [f"NATS: {_connect_to_nats(settings, settings.cluster)}"]
+    if settings.cluster is not None and settings.cluster.replicas:
+        connected += _look_at_copies(settings.cluster, settings.node.name)
     try:
         tried = asyncio.run(tried_sources(settings.access))
     except ValueError as error:
@@ -60,6 +62,21 @@ def _connect(settings: BrokerSettings) -> list[str]:
     if faults:
         raise ConfigError(*faults)
     return connected + [f"access.{name}: connected" for name in tried]
+
+
+def _look_at_copies(cluster: ClusterSettings, node: str) -> list[str]:
+    """Return what a node with copies would find. Raises ConfigError."""
+    from taipan.broker.cluster.nats.interface import NatsRefused
+    from taipan.broker.cluster.replicas.prospects import prospects
+
+    try:
+        found = asyncio.run(prospects(cluster, node))
+    except NatsRefused as error:
+        raise ConfigError(one_line(str(error))) from None
+    lines = [one_line(f"copies: {each.found}" + (f" ({each.advice})" if each.advice else "")) for each in found]
+    if any(each.level == "error" for each in found):
+        raise ConfigError(*lines)
+    return lines
 
 
 def _connect_to_nats(settings: BrokerSettings, cluster: ClusterSettings) -> str:

@@ -1,6 +1,7 @@
 """``taipan doctor [FILE]``: checks whether machine, files and ports meet a node's requirements. Nothing is changed."""
 
 import argparse
+import asyncio
 import contextlib
 import errno
 import json
@@ -13,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from taipan.broker.config import parse_bind
+from taipan.broker.config import BrokerSettings, parse_bind
 from taipan.broker.loop.socket_state import IN_USE, LEFT_OVER, NO_SOCKET, state_of
 from taipan.broker.observability.log_text import one_line
 from taipan.broker.transport.binding import try_to_bind
@@ -29,6 +30,8 @@ from . import machine_checks
 from .finding import Finding
 from .set_option import add_set_option
 
+COPIES: Final = "replicas"
+"""The directory of the copies of other nodes, in the data directory."""
 _LISTENS: Final = "0A"
 """The state of a socket in /proc/net/tcp."""
 _UNCONNECTED: Final = "07"
@@ -95,9 +98,40 @@ def examined(file: str | None, overrides: list[str]) -> Iterator[Finding]:
     if waiting is not None:
         yield waiting
     yield from machine_checks.disk(_existing(data), settings.broker.durability.level == "disk")
+    yield from copies(settings.broker, _existing(data), data)
     yield from ports(settings, process)
     yield from socket_files(settings, process)
     yield from machine_checks.clock(started, data / DATABASE)
+
+
+def copies(settings: BrokerSettings, existing: Path, data: Path) -> Iterator[Finding]:
+    """Check whether other nodes can have copies of this node's data, and whether this one has room for theirs.
+    ``existing``: the data directory, or the closest directory above it."""
+    cluster = settings.cluster
+    if cluster is None or not cluster.replicas:
+        try:
+            held = machine_checks.bytes_below(data / COPIES)
+        except OSError:
+            return  # see data_dir
+        if held:
+            found = f"{data / COPIES} has copies of other nodes' data, {held >> 20} MiB"
+            if cluster is None:
+                advice = "they are used only with [cluster]: set it, or delete the directory if no node needs it"
+                yield Finding("warning", "replicas", found, advice)
+            else:
+                yield Finding("ok", "replicas", f"{found}, and keeps them until other nodes have them")
+        return
+    try:
+        from taipan.broker.cluster.nats.interface import NatsRefused  # imported here: only [cluster] needs nkeys
+        from taipan.broker.cluster.replicas.prospects import prospects
+    except ImportError:
+        return  # reported as a fault of the configuration
+    try:
+        for each in asyncio.run(prospects(cluster, settings.node.name)):
+            yield Finding(each.level, "replicas", each.found, each.advice)
+    except NatsRefused as error:
+        yield Finding("error", "replicas", str(error), "start the NATS servers, or correct the setting")
+    yield from machine_checks.space_for_copies(existing, data, data / COPIES, cluster.replicas)
 
 
 def unused_zones(settings: Settings) -> Iterator[Finding]:

@@ -177,6 +177,30 @@ def _free_space(directory: Path) -> Finding:
     return Finding("ok", "space", found)
 
 
+def bytes_below(directory: Path) -> int:
+    """Return the size of all files in a directory; 0: it does not exist. Raises OSError."""
+    if not directory.exists():
+        return 0
+    return sum(each.stat().st_size for each in directory.rglob("*") if each.is_file())
+
+
+def space_for_copies(existing: Path, data: Path, copies: Path, replicas: int) -> Iterator[Finding]:
+    """Check the space for the copies of other nodes, which are taken to be as large as this node's own store. The
+    number of nodes whose copies one has is ``replicas`` on average. ``existing``: a directory of that file system."""
+    try:
+        own = sum(each.stat().st_size for each in data.glob("taipan.db*"))
+        held = bytes_below(copies)
+        free = shutil.disk_usage(existing).free
+    except OSError:
+        return  # reported by other checks
+    found = f"copies of other nodes use {held >> 20} MiB, the own store {own >> 20} MiB, {free >> 20} MiB are free"
+    if free < replicas * own - held:
+        advice = "free some space, or move node.data_dir: copies need about as much as the store, for each replica"
+        yield Finding("warning", "replicas", found, advice)
+    else:
+        yield Finding("ok", "replicas", found)
+
+
 def _flushes(directory: Path) -> list[float]:
     """Return the seconds that each flush took, for at most 100 flushes and two seconds. The file has no name, or loses
     it immediately. Raises OSError."""

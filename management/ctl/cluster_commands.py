@@ -27,9 +27,13 @@ def _replica_lines(replicas: Replicas) -> list[str]:
         for each in replicas.copies
     ]
     for hosted in replicas.hosted:
-        owed = ", ".join(f"{kind}={count}" for kind, count in hosted.owed.items())
-        lines.append(f"Hosted(node={hosted.node}, on={hosted.host}, since={local_text(hosted.since)}, owed=[{owed}])")
+        since = local_text(hosted.since)
+        lines.append(f"Hosted(node={hosted.node}, on={hosted.host}, since={since}, owed=[{_owed(hosted.owed)}])")
     return lines or ["No copies: see cluster.replicas."]
+
+
+def _owed(owed: dict[str, int]) -> str:
+    return ", ".join(f"{kind}={count}" for kind, count in owed.items())
 
 
 @commands.add("cluster join <Node>", "Rejoin the cluster of this node after cluster leave")
@@ -76,6 +80,7 @@ def _evacuation_lines(now: Evacuation) -> list[str]:
         f"Messages for others    : {now.messages_for_others}",
         f"Kept for stopped nodes : {now.kept}",
         f"Delayed messages       : {now.delayed}",
+        *(f"Includes node          : {node} ({_owed(owed)})" for node, owed in now.hosted.items()),
     ]
 
 

@@ -32,11 +32,12 @@ class Left(ClusterStatus, omit_defaults=True):
     sessions: int = 0
 
 
-class Evacuation(msgspec.Struct):
+class Evacuation(msgspec.Struct, omit_defaults=True):
     """The data that a node still has during its evacuation. ``connections``: open connections; ``sessions``: sessions
     of connected and of offline clients; ``messages_for_others``: messages that wait for other nodes; ``kept``: sessions
     that have moved, for which unreachable nodes may still send something here; ``delayed``: messages that this node
-    publishes later."""
+    publishes later. These include what the lost nodes have that this node runs; ``hosted``: what keeps each of those
+    from leaving, by kind."""
 
     evacuating: bool
     connections: int
@@ -44,6 +45,7 @@ class Evacuation(msgspec.Struct):
     messages_for_others: int
     kept: int
     delayed: int
+    hosted: dict[str, dict[str, int]] = {}
 
 
 class Membership:
@@ -99,13 +101,15 @@ class Membership:
     def evacuation(self) -> Evacuation:
         """Return the progress of the evacuation."""
         server = self._server
+        servers = [server, *(each.server for each in server.hosted.values())]
         return Evacuation(
             server.cluster.evacuating,
             len(server.context.channels),
-            len(server.broker.sessions),
-            server.cluster.owed_to_others,
-            server.cluster.kept_for_others,
-            server.delayed.count,
+            sum(len(each.broker.sessions) for each in servers),
+            sum(each.cluster.owed_to_others for each in servers),
+            sum(each.cluster.kept_for_others for each in servers),
+            sum(each.delayed.count for each in servers),
+            {each.name: each.owed() for each in server.hosted.values()},
         )
 
     async def start_evacuation(self) -> Evacuation:

@@ -96,6 +96,8 @@ async def test_a_node_is_killed_and_its_data_deleted(tmp_path: Path) -> None:
         assert lost in status["running_nodes"] and status["hosted_nodes"] == {lost: host}
         (hosted,) = (await ctl(tmp_path / "n3", "cluster", "replicas"))["hosted"]
         assert (hosted["node"], hosted["host"], hosted["owed"]) == (lost, host, {"delayed": 1})
+        evacuation = await ctl(tmp_path / f"n{host[1]}", "cluster", "evacuation", "status")
+        assert (evacuation["delayed"], evacuation["hosted"]) == (1, {lost: {"delayed": 1}})
         alarms = {each["node"]: each["alarms"] for each in await cluster.ask(2, "/alarms/activated")}
         assert f"node_hosted/{lost}" in {each["name"] for each in alarms[host]}
         clients = {each["clientid"]: each["node"] for each in await cluster.ask(0, "/clients")}

@@ -24,8 +24,6 @@ logger = logging.getLogger(__name__)
 FILE: Final = "cluster-routes"
 SAVE_EVERY: Final = 5.0
 _FORM: Final = 1
-_IN_PLACE: Final = 1_000_000
-"""Size up to which the file is written immediately; a larger one is written by a thread."""
 
 
 class Saved(msgspec.Struct, array_like=True, frozen=True):
@@ -80,10 +78,7 @@ class KnownRoutes:
     def _look(self) -> None:
         data = self._changed() if self._writing is None or self._writing.done() else None
         if data is not None:
-            if len(data) < _IN_PLACE:
-                self._write(data)
-            else:
-                self._writing = asyncio.get_running_loop().create_task(asyncio.to_thread(self._write, data))
+            self._writing = asyncio.get_running_loop().create_task(asyncio.to_thread(self._write, data))
         self._look_later()
 
     def _changed(self) -> bytes | None:

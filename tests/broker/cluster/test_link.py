@@ -1116,7 +1116,6 @@ async def test_a_damaged_file_of_routes_is_none(caplog: pytest.LogCaptureFixture
 async def test_routes_that_change_while_the_file_is_written_come_into_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file of many routes is written by a thread."""
     monkeypatch.setattr(known_routes, "SAVE_EVERY", 0.02)
-    monkeypatch.setattr(known_routes, "_IN_PLACE", 0)
     replace, may_go = Path.replace, threading.Event()
 
     def slow_replace(path: Path, target: Path) -> Path:

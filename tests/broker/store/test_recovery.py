@@ -18,7 +18,7 @@ from taipan.broker.session.outbound_acks import puback, pubcomp, pubrec
 from taipan.broker.session.session import Session
 from taipan.broker.session.subscription import Subscription
 from taipan.broker.store.compaction import live_records, write_again
-from taipan.broker.store.recovery import RecoveredState, read_batches
+from taipan.broker.store.recovery import RecoveredState, read_batches, recover_in_steps
 from tests.support.auth_service import auth_service
 from tests.support.durable_fake_node import DurableFakeNode
 from tests.support.fake_node import FakeClient
@@ -635,3 +635,23 @@ async def test_what_is_held_back_dies_with_its_connection() -> None:
     await node.settle()
     assert writer.received() == []
     assert taker.received()
+
+
+@pytest.mark.asyncio
+async def test_many_sessions_are_restored_in_steps() -> None:
+    """Also their expiry: a node that restores those of another one serves its own clients meanwhile."""
+    before = DurableFakeNode()
+    for number in range(450):
+        await subscribed(before, f"c{number}", expiry=100)
+    after = DurableFakeNode()
+    state = read_batches(enumerate(before.journal.batches, 1))
+    steps = recover_in_steps(
+        state,
+        after.broker,
+        after.durability,
+        lambda _: (after.zone, after.facts.limits),
+        after.server.delayed.recover,
+        after.server.refusal_of_will,
+    )
+    assert sum(1 for _ in steps) == 2 * 450 // 200
+    assert len(after.broker.sessions) == 450

@@ -1,5 +1,6 @@
 """``taipan doctor``: what it says of each thing, that it changes nothing, and its exit status."""
 
+import asyncio
 import collections
 import errno
 import json
@@ -15,12 +16,16 @@ from pathlib import Path
 
 import pytest
 
-from taipan.broker.config import ListenerSettings
+from taipan.broker.cluster.nats.client import NatsClient
+from taipan.broker.cluster.wire import MemberRecord, Refusals, Wire, node_key
+from taipan.broker.config import ClusterSettings, ListenerSettings
+from taipan.broker.observability.metrics import Reasons
 from taipan.management.commands import doctor, machine_checks
 from taipan.management.commands.finding import Finding
 from taipan.management.data_dir import DataDir, holder
 from taipan.management.node import main
 from tests.support.certificates import Certificates
+from tests.support.nats_server import NatsServers, nats_server_program
 from tests.support.node import free_port
 
 Said = dict[str, list[dict[str, str]]]
@@ -331,3 +336,97 @@ def test_missing_bytecode_is_named(tmp_path: Path) -> None:
     assert words[:4] == [sys.executable, "-m", "compileall", "-q"] and (Path(words[4]) / "broker").is_dir()
     subprocess.run(words, env=environment, capture_output=True, timeout=120)
     assert said(PYTHONDONTWRITEBYTECODE="1")["level"] == "ok"
+
+
+COPIES = '[durability]\nlevel = "disk"\n[cluster]\nservers = ["{}"]\nreplicas = 1\nrack = "r1"\n{}'
+MAY_NOT = """
+max_payload: 4MB
+authorization {{ users = [{{ user: a, password: b, permissions: {{ publish: {{ deny: "{}" }} }} }}] }}
+"""
+
+
+def found_of(said: Said) -> list[tuple[str, str]]:
+    return [(each["level"], each["found"]) for each in said["replicas"]]
+
+
+async def with_members(settings: ClusterSettings, members: dict[str, tuple[str, str | None]]) -> None:
+    """Write the records of these nodes, with machine and rack, and delete those of others."""
+    client = NatsClient(settings, "test", 1 << 20)
+    await client.start()
+    for number in range(2, 5):
+        name = f"n{number}@h"
+        wire = Wire(settings.name, name, Refusals(Reasons(), time.monotonic))
+        wire.identify("uid", 1)
+        record = None
+        if name in members:
+            host, rack = members[name]
+            record = wire.write(MemberRecord(name, "uid", 1, host, 1, time.time(), "1.0.0", rack=rack))
+        await client.write("members", node_key(name), record, None, f"{number}-{time.time()}")
+    await client.stop()
+
+
+@pytest.mark.slow
+@pytest.mark.asyncio
+async def test_copies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whether other nodes can have them, where, and whether there is room for those of others."""
+    nats_server_program()
+    bucket = "bucket replicas of the cluster taipan"
+    async with NatsServers() as servers:
+        file = configured(tmp_path, more=COPIES.format(servers.urls[0], ""))
+        assert found_of(await asyncio.to_thread(asked, capsys, file))[:2] == [
+            ("ok", f"{bucket} does not exist yet; the first node with cluster.replicas creates it"),
+            ("warning", "0 other nodes keep copies, cluster.replicas is 1"),
+        ]
+        settings = ClusterSettings(servers=servers.urls, replicas=1)
+        await with_members(settings, {"n2@h": ("other", "r2"), "n3@h": ("third", "r1"), "n4@h": ("fourth", None)})
+        found = found_of(await asyncio.to_thread(asked, capsys, file))
+        assert found[:2] == [
+            ("ok", f"{bucket} is writable"), ("ok", "the copies would be on n2@h, in other racks than r1")
+        ]  # fmt: skip
+        assert found[2][0] == "ok" and "copies of other nodes use 0 MiB" in found[2][1]
+        assert await asyncio.to_thread(main, ["check", "--connect", file]) == 0
+        said = capsys.readouterr().out
+        assert f"copies: {bucket} is writable; copies: the copies would be on n2@h" in said
+        for members, what in (
+            ({"n2@h": ("other", "r1")}, "two of 2 nodes have the cluster.rack r1"),
+            ({"n2@h": ("other", "")}, "no cluster.rack on n2@h"),
+            ({"n2@h": (socket.gethostname(), "r2")}, "two of 2 nodes are on one machine"),
+        ):
+            await with_members(settings, members)
+            level, told = found_of(await asyncio.to_thread(asked, capsys, file))[1]
+            assert level == "warning" and what in told
+        store = tmp_path / "data" / "taipan.db"
+        store.parent.mkdir(mode=0o700)
+        with store.open("wb") as sparse:
+            sparse.truncate(1 << 43)
+        assert found_of(await asyncio.to_thread(asked, capsys, file))[2][0] == "warning"
+        store.unlink()
+    assert found_of(await asyncio.to_thread(asked, capsys, file, status=1))[0][0] == "error"
+
+
+@pytest.mark.slow
+@pytest.mark.asyncio
+async def test_a_bucket_that_this_node_may_not_write(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    nats_server_program()
+    denied = MAY_NOT.format("$KV.taipan-taipan-replicas.>")
+    async with NatsServers(more=denied) as servers:
+        settings = ClusterSettings(servers=servers.urls, user="a", password="b", replicas=1)
+        await with_members(settings, {"n2@h": ("other", "r2")})
+        file = configured(tmp_path, more=COPIES.format(servers.urls[0], 'user = "a"\npassword = "b"\n'))
+        said = await asyncio.to_thread(asked, capsys, file, status=1)
+        level, told = found_of(said)[0]
+        assert level == "error" and "is not writable" in told and "ermissions" in told
+        assert said["replicas"][0]["advice"] == ("let the user of cluster.user publish to $KV.taipan-taipan-replicas.>")
+        assert await asyncio.to_thread(main, ["check", "--connect", file]) == 1
+        assert "is not writable" in capsys.readouterr().err
+
+
+def test_copies_that_are_kept_without_replicas(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    DataDir(str(tmp_path / "data")).close()
+    copy = tmp_path / "data" / "replicas" / "0123456789abcdef"
+    copy.mkdir(parents=True)
+    (copy / "taipan.db").write_bytes(bytes(3 << 20))
+    (found,) = found_of(asked(capsys, configured(tmp_path)))
+    assert found == ("warning", f"{tmp_path / 'data' / 'replicas'} has copies of other nodes' data, 3 MiB")
+    file = configured(tmp_path, more='[cluster]\nservers = ["nats://127.0.0.1:4222"]\n')
+    assert found_of(asked(capsys, file))[0][0] == "ok"
