@@ -81,13 +81,23 @@ class HostedServer(Server):
         cluster = msgspec.structs.replace(settings.cluster, replicas_min=0)
         settings = msgspec.structs.replace(settings, node=node_settings, cluster=cluster)
         super().__init__(settings, host.clock, Random(host.broker.rng.getrandbits(64)), nats)
-        # The levels of the host apply: this node's memory counts there, and the rest of the process counts here.
-        self.memory.source(HOST, lambda: host.memory.used - self.own_bytes)
+        # The levels of the host apply: this node's memory counts there, and the rest of the process counts here. All
+        # nodes of the process shed, although the queues of each alone may not be enough.
+        self.memory.source(
+            HOST,
+            lambda: host.memory.used - self.own_bytes,
+            lambda: host.memory.sheddable_without() - self.own_sheddable,
+        )
 
     @property
     def own_bytes(self) -> int:
         """Return the memory of this node in bytes."""
         return self.memory.counted_without(HOST)
+
+    @property
+    def own_sheddable(self) -> int:
+        """Return the part of it that shrinks when queues are shed."""
+        return self.memory.sheddable_without(HOST)
 
     @property
     def nats_cluster(self) -> NatsCluster:

@@ -48,7 +48,11 @@ def _add_memory(server: "Server") -> None:
         memory.source(name, octets)
     memory.source("http", lambda: sum([octets() for octets in server.http_bytes]))
     memory.source("delayed", lambda: server.delayed.size)
-    memory.source("hosted", lambda: sum([node.server.own_bytes for node in server.hosted.values()]))
+    memory.source(
+        "hosted",
+        lambda: sum([node.server.own_bytes for node in server.hosted.values()]),
+        lambda: sum([node.server.own_sheddable for node in server.hosted.values()]),
+    )
 
 
 def _socket_bytes(server: "Server") -> int:

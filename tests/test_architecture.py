@@ -90,7 +90,7 @@ PARTS = (
     Part(
         "cluster-replicas",
         "broker.cluster.replicas",
-        "cluster-members cluster-nats cluster-wire core log store",
+        "cluster-members cluster-nats cluster-wire core log observability settings store",
     ),
     Part(
         "cluster",
@@ -195,7 +195,8 @@ PARTS = (
         " management.hosted_parts"
         " management.early_signals management.log_lines management.management_server management.node"
         " management.secret_line management.start management.systemd_notify management.workers",
-        "access api cluster cluster-nats compiled configuration core ctl dashboard data_dir history http loop migrate"
+        "access api cluster cluster-nats cluster-replicas compiled configuration core ctl dashboard data_dir history"
+        " http loop migrate"
         " observability operations sources"
         " exhook rules server session settings transport version web-hook",
     ),

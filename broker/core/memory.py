@@ -35,7 +35,7 @@ _MIN_HEADROOM: Final = 33_554_432
 """In bytes: minimum of the budget, and of the part that remains beyond the process itself."""
 
 SHEDDABLE: Final = ("queues", "messages")
-"""Sources whose memory shrinks when queues are shed."""
+"""Sources whose memory shrinks when queues of this node are shed."""
 _DOUBT: Final = 4
 """A fraction of the counted memory of queues by which their real memory may be larger, and for which they are shed."""
 _SINKS_IN: Final = 60.0
@@ -130,6 +130,8 @@ class Memory:
         self._trim_at = 0.0
         self._trimmed_to = 0
         self._sources: dict[str, Callable[[], int]] = {}
+        # Of the sources, what shrinks when queues are shed.
+        self._sheddable: dict[str, Callable[[], int]] = {}
         # Memory of the empty process, and how much of the rest was explained at most.
         self.base = resident()
         self._explained = 0
@@ -147,9 +149,14 @@ class Memory:
             self.base += unexplained
             self.resize(self.limit)
 
-    def source(self, name: str, size: Callable[[], int]) -> None:
-        """Add the result of ``size``, in bytes, under this name."""
+    def source(self, name: str, size: Callable[[], int], sheddable: Callable[[], int] | None = None) -> None:
+        """Add the result of ``size``, in bytes, under this name. ``sheddable``: the part that shrinks when queues are
+        shed; ``None``: all of a source in ``SHEDDABLE``, and nothing of others."""
         self._sources[name] = size
+        if sheddable is None and name in SHEDDABLE:
+            sheddable = size
+        if sheddable is not None:
+            self._sheddable[name] = sheddable
 
     def parts(self) -> dict[str, int]:
         """Return bytes by purpose; ``base`` is the process itself, ``other`` is not explained."""
@@ -164,6 +171,10 @@ class Memory:
     def counted_without(self, source: str) -> int:
         """Return ``counted`` without one of the sources."""
         return sum([max(0, size()) for name, size in self._sources.items() if name != source])
+
+    def sheddable_without(self, source: str = "") -> int:
+        """Return the bytes that shrink when queues are shed, without those of one of the sources."""
+        return sum([max(0, size()) for name, size in self._sheddable.items() if name != source])
 
     @property
     def used(self) -> int:
@@ -230,7 +241,7 @@ class Memory:
     def shedding_helps(self) -> bool:
         """Return whether queues cause the shortage: without them, there would be enough memory."""
         counted = self.counted
-        queued = sum([max(0, self._sources[name]()) for name in SHEDDABLE if name in self._sources])
+        queued = self.sheddable_without()
         least = int(self.limit * ENDS[SHEDDING])
         used = self.base + counted + min(self._missed, queued // _DOUBT)
         return used > least > self.base + counted - queued

@@ -191,6 +191,7 @@ reuse_port = {"true" if options.share_port else "false"}
 
 [cluster]
 servers = ["nats://127.0.0.1:{nats_port}"]
+replicas = {min(options.nodes - 1, 1)}
 
 [management]
 bind = "127.0.0.1:{management}"

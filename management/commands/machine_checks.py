@@ -185,7 +185,7 @@ def bytes_below(directory: Path) -> int:
 
 
 def space_for_copies(existing: Path, data: Path, copies: Path, replicas: int) -> Iterator[Finding]:
-    """Check the space for the copies of other nodes, which are taken to be as large as this node's own store. The
+    """Check the space for the copies of other nodes, which are assumed to be as large as this node's own store. The
     number of nodes whose copies one has is ``replicas`` on average. ``existing``: a directory of that file system."""
     try:
         own = sum(each.stat().st_size for each in data.glob("taipan.db*"))

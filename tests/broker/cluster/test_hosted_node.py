@@ -16,11 +16,13 @@ from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.cluster.replicas import returning, takeover
 from taipan.broker.cluster.replicas.records import ReplicaRecord, copy_directory
 from taipan.broker.core.cluster import IN_SYNC, RUNNING, STOPPED, ChangeRefused
+from taipan.broker.core.memory import ENDS
 from taipan.broker.hosted_node import HostedNode
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.packets import Will
 from taipan.broker.mqtt.reason_codes import SERVER_UNAVAILABLE, USE_ANOTHER_SERVER
 from taipan.broker.persistence.log.errors import StoreError
+from taipan.broker.session.memory_account import SHEDDING
 from tests.support.cluster_nodes import ClusterNodes, cluster_nodes
 from tests.support.node import Node
 from tests.support.peer import Peer
@@ -731,3 +733,28 @@ async def test_the_only_copy_cannot_be_used_at_first(tmp_path: Path, monkeypatch
         await until(lambda: bool(failed))
         await cluster.start(1)  # with an empty disk
         await cluster[1].client("s", expiry=3600, session_present=True)
+
+
+async def test_memory_of_a_host_and_its_node_is_short_only_together(tmp_path: Path) -> None:
+    """The queues of each alone would not be enough: both shed."""
+    async with replicated(tmp_path, count=2) as cluster:
+        for number in range(2):
+            await away(cluster[number], f"s{number}", 5, f"t/{number}")
+            publisher = await cluster[number].client(f"p{number}")
+            for _ in range(20):
+                await publisher.publish(f"t/{number}", bytes(3000), qos=1)
+        await lose(cluster, 1)
+        host = cluster[0].server
+        await until(lambda: cluster.name(1) in host.hosted)
+        node = host.hosted[cluster.name(1)].server
+        host.memory._missed = 0  # what the test itself uses is no matter here
+        own, hosted = host.memory.sheddable_without("hosted"), node.own_sheddable
+        assert own > 0 and hosted > 0
+        assert host.memory.sheddable_without() == node.memory.sheddable_without() == own + hosted
+        assert host.memory.used == node.memory.used
+        for memory in (host.memory, node.memory):
+            before = memory.limit
+            # Less than it has, by more than the larger part of the queues.
+            memory.limit = int((memory.used - max(own, hosted) - min(own, hosted) // 2) / ENDS[SHEDDING])
+            assert memory.shedding_helps
+            memory.limit = before

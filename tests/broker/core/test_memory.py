@@ -132,6 +132,23 @@ def test_the_process_itself_is_what_it_takes_after_its_start() -> None:
     assert budget.level(30) == NORMAL and budget.memory.used == 180 * MB
 
 
+def test_queues_of_two_nodes_in_one_process_are_shed_together() -> None:
+    """Those of neither node alone would be enough. The rest of the memory is of other uses."""
+    host, hosted = MemoryBudget(), MemoryBudget()
+    hosted.memory.base = 0
+    own = 40
+    host.memory.source("retained", lambda: 800 * MB)
+    host.memory.source("hosted", lambda: own * MB, lambda: own * MB)
+    hosted.memory.source("host", lambda: host.memory.used - own * MB, lambda: host.held)
+    hosted.held = own * MB
+    assert host.level(70, 1010) == SHEDDING
+    assert host.memory.shedding_helps  # 70 of 1010 MB are not enough to get below 930, 110 are
+    assert hosted.memory.look(2.0) == SHEDDING and hosted.memory.shedding_helps
+    host.memory.source("hosted", lambda: own * MB)
+    del host.memory._sheddable["hosted"]
+    assert not host.memory.shedding_helps
+
+
 def test_queues_are_not_shed_for_what_they_do_not_hold() -> None:
     budget = MemoryBudget()
     memory = budget.memory
