@@ -152,6 +152,7 @@ class HostedNode:
         self._above = self._context.run(above, self.server)
         self._started = False
         self._stopping = False
+        self._closing: asyncio.Task[bool] | None = None
 
     def _run(self, coroutine: "asyncio._CoroutineLike[bool]") -> asyncio.Task[bool]:
         return asyncio.get_running_loop().create_task(coroutine, context=self._context)
@@ -211,8 +212,7 @@ class HostedNode:
                         await asyncio.sleep(_LOOK_EVERY)
                         continue
                     await cluster.leave(for_good=True)
-                await self._end()
-                return True
+                return await self._end()
             except ChangeRefused as error:
                 if str(error) != refused:
                     refused = str(error)
@@ -224,10 +224,11 @@ class HostedNode:
         if not self.server.cluster.evacuating:
             await self.server.cluster.evacuate()
 
-    async def _end(self) -> None:
-        """Close the node, and delete its copy."""
+    async def _end(self) -> bool:
+        """Close the node, and delete its copy. Return False if it is being stopped: then its host does so later."""
         kept = self._above.kept
-        await self._close()
+        if not await self._close():
+            return False
         if kept:
             date = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
             aside = self._directory.with_name(f"{self._directory.name}-ended-{date}")
@@ -237,6 +238,7 @@ class HostedNode:
             await asyncio.to_thread(shutil.rmtree, self._directory, True)
         seconds = self._host.clock.wall() - self.since
         logger.warning("hosted_node_ended node=%s seconds=%.1f", self.name, seconds)
+        return True
 
     async def stop(self) -> None:
         """Stop the node, because its host stops. It starts again with the host."""
@@ -244,9 +246,16 @@ class HostedNode:
         await self._run(self._close())
 
     async def _close(self) -> bool:
-        if not self._started:
-            return False
-        self._started = False
+        """Close the node; return whether this call has begun that."""
+        begins = self._started
+        if begins:
+            self._started = False
+            self._closing = self._run(self._shut_down())
+        if self._closing is not None:
+            await asyncio.shield(self._closing)  # the other caller waits for it, too
+        return begins
+
+    async def _shut_down(self) -> bool:
         self._host.hosted.pop(self.name, None)
         self._host.alarms.deactivate(f"node_hosted/{self.name}")
         await self._above.close()

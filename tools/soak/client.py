@@ -100,6 +100,8 @@ class Client:
         self.version = version
         self.persistent = persistent
         self.held = False
+        # Reason codes: the server shuts down, the session was taken over.
+        self.expected_disconnects: tuple[int, ...] = (0x8B, 0x8E)
         self.unsure = False  # whether the node has a session: a CONNECT or DISCONNECT was not answered
         self.connection: Connection | None = None
         self.answers: dict[tuple[type, int], asyncio.Future[Any]] = {}
@@ -233,7 +235,7 @@ class Client:
         if future is not None and not future.done() and not isinstance(packet, (Publish, Ack)):
             self.answered(packet)
             future.set_result(packet)
-        elif isinstance(packet, Disconnect) and packet.reason_code not in (0x8B, 0x8E):
+        elif isinstance(packet, Disconnect) and packet.reason_code not in self.expected_disconnects:
             self.fault(f"DISCONNECT {packet.reason_code:#x}")
 
     def answered(self, packet: Packet) -> None:

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from taipan.broker.mqtt.packets import Ack
+from taipan.broker.mqtt.reason_codes import USE_ANOTHER_SERVER
 from tests.support.wire import Publish
 
 from .client import Client, Gone, Publisher, Receiver, spread
@@ -127,6 +128,9 @@ class ClusterSoak:
             )
         ]
 
+        if replicas:
+            for client in self.clients:
+                client.expected_disconnects += (USE_ANOTHER_SERVER,)  # by a node in whose place another one runs
         self.commands = Commands(random.Random(seed), lambda: [node.port for node in self.nodes])
         self.disk_full = 0  # the last cycle in which it was
 
