@@ -63,7 +63,7 @@ PARTS = (
         "broker.channel",
         "access core extensions loop mqtt observability persistence routing session settings",
     ),
-    Part("cluster-wire", "broker.cluster.wire broker.cluster.tasks", "log mqtt observability"),
+    Part("cluster-wire", "broker.cluster.changes broker.cluster.wire broker.cluster.tasks", "log mqtt observability"),
     Part("cluster-nats", "broker.cluster.nats", "cluster-wire core loop settings"),
     Part(
         "cluster-members",

@@ -25,6 +25,7 @@ from ..mqtt.message import Message
 from ..persistence.log import records
 from ..persistence.record_mapping import body_of
 from ..session.session import Session
+from .changes import Changes, until
 from .context import ClusterContext
 from .members.members import Members
 from .members.peer import Peer
@@ -51,7 +52,6 @@ RETRY: Final = 1.0
 TOO_LARGE: Final = "will_too_large"
 _WRITES: Final = 100
 """The limit of writes that are under way."""
-_PAUSE: Final = 0.02
 
 RefusalOf = Callable[[Message, bool], Outcome | None]
 """Returns why the owner of a Will may not publish it. The flag: the owner was allowed to when the record was
@@ -101,6 +101,8 @@ class Wills:
         self._timers: set[asyncio.TimerHandle] = set()
         self._current = False
         self._withdrawn = False
+        # Of the Wills of this node that the bucket has.
+        self._changes = Changes()
         self._stopped = False
 
     def start(self) -> None:
@@ -139,13 +141,13 @@ class Wills:
         for client_id in (*self._ours, *self._active):
             self._pending[client_id] = None
         self._pump()
-        try:
-            async with asyncio.timeout(self._context.settings.call_timeout):
-                while not self._current or self._ours or self._active or self._unclaimed:
-                    await asyncio.sleep(_PAUSE)
-        except TimeoutError:
+        timeout = self._context.settings.call_timeout
+        if not await until(lambda: self._current and not self._has_any(), self._changes, timeout=timeout):
             self.offer()
-            raise ChangeRefused("NATS accepts no writes now: the Wills of this node are still stored") from None
+            raise ChangeRefused("NATS accepts no writes now: the Wills of this node are still stored")
+
+    def _has_any(self) -> bool:
+        return bool(self._ours or self._active or self._unclaimed)
 
     def offer(self) -> None:
         """Write this node's Wills, because it is a member or stays one: the others publish them when it dies."""
@@ -216,6 +218,7 @@ class Wills:
         return records.WillStored(0, body_of(session.will, skew), 0, due, mountpoint, listener, True)
 
     def _pump(self) -> None:
+        self._changes.tell()
         if self._stopped or not self._current or self._retry is not None:
             return
         if not (self._members.joined and self._nats.connected):

@@ -25,6 +25,7 @@ from ...session.protocols import LINK_FULL, QOS0_MSG
 from ...session.session import Session
 from ...session.subscription import Subscription
 from ..calls import Calls
+from ..changes import Changes, until
 from ..context import ClusterContext
 from ..members.members import Members
 from ..members.peer import Peer
@@ -109,6 +110,8 @@ class Link:
         # The same for numbered messages: up to which number messages were in the link, the time, and the drops.
         self._late: list[tuple[int, float, int]] = []
         self._writer.since = self._since
+        # Of ``idle``.
+        self.changes = Changes()
         self._note_regularly()
         routes.attach(peer.key, Subscription(self.session, "#", 1, retain_as_published=True))
 
@@ -134,6 +137,7 @@ class Link:
         if self._watchdog is not None:
             self._watchdog.cancel()
             self._watchdog = None
+        self.changes.tell()
 
     # ------------------------------------------------------------------ how long messages have waited
 
@@ -314,6 +318,7 @@ class Link:
             self._go_back()
         elif writer.acked != acked or news:
             session.advance(self._context.clock.now())
+        self.changes.tell()
 
     def _go_back(self) -> None:
         """Send all messages again that are not acknowledged."""
@@ -379,10 +384,8 @@ class Links:
 
     async def stop(self, timeout: float) -> None:
         """Wait until all published messages have left, but no longer than ``timeout`` seconds."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout
-        while not all(each.idle for each in self.links.values()) and loop.time() < deadline:
-            await asyncio.sleep(0.01)
+        links = list(self.links.values())
+        await until(lambda: all(each.idle for each in links), *(each.changes for each in links), timeout=timeout)
         for link in self.links.values():
             await link.stop()
 

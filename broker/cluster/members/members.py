@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from ...core.cluster import RUNNING, STOPPED, ChangeRefused, Member
+from ..changes import Changes, until
 from ..context import ClusterContext
 from ..nats.interface import (
     BucketEntry,
@@ -28,7 +29,7 @@ from .heartbeats import Heartbeats
 from .identity import TABLE as TABLE
 from .identity import Identity as Identity
 from .identity import NodeIdentity
-from .membership_check import HEARTBEAT, LOOK_AGAIN, MembershipCheck
+from .membership_check import HEARTBEAT, MembershipCheck
 from .own_record import BUCKET, DATA_DIR, REPLACED, MemberRecords, OwnRecord
 from .peer import Peer, forced_out_of, has_other_data, is_replaced
 
@@ -46,6 +47,8 @@ def _text(error: Exception) -> str:
 class Members:
     """``peers``: the other nodes by name, stopped ones too. ``joined``: whether this node has its record.
     ``known``: whether all members are in ``peers``; not before NATS has reported all of them.
+
+    ``changes``: of the nodes, of their status, and of ``known``, for tasks that wait.
 
     ``on_isolated`` is called when ``isolated`` has changed; ``on_refused`` when this node is no member any more, as it
     was forced out or another one has its name.
@@ -70,6 +73,7 @@ class Members:
         self.joined = False
         self.replaced = False
         self._told = False
+        self.changes = Changes()
         self.on_isolated: list[Callable[[], None]] = []
         self.on_refused: list[Callable[[], None]] = []
         self.on_change: list[Callable[[Peer, str], None]] = []
@@ -362,6 +366,7 @@ class Members:
         self._told = True
         for call in self.on_current:
             call()
+        self.changes.tell()
 
     def _rejoin(self) -> None:
         """Write this node's record again, because NATS has lost it."""
@@ -376,6 +381,7 @@ class Members:
         logger.info("cluster_node_removed node=%s previous=%s", peer.name, before)
         for call in self.on_removed:
             call(peer)
+        self.changes.tell()
         self.heartbeats.look_for_partition()
 
     def _tell(self, peer: Peer, before: str) -> None:
@@ -390,6 +396,7 @@ class Members:
         )
         for call in self.on_change:
             call(peer, before)
+        self.changes.tell()
 
     # --------------------------------------------------------------- heartbeats
 
@@ -497,8 +504,12 @@ class Members:
 
     async def wait_until_heard(self) -> None:
         """Wait until each known node was heard, or is certain to be Stopped."""
-        while any(peer.may_run and not peer.running for peer in self.peers.values()):
-            await asyncio.sleep(LOOK_AGAIN)
+
+        def unheard() -> list[float]:
+            return [peer.unheard_until for peer in self.peers.values() if peer.may_run and not peer.running]
+
+        while times := unheard():
+            await until(lambda: not unheard(), self.changes, timeout=max(times) - self._loop.time())
 
     def check_force_leave(self, node: str) -> Peer:
         """:raises ChangeRefused: this node cannot be removed."""
@@ -530,6 +541,7 @@ class Members:
 
     def _set_left(self, left: bool) -> None:
         self.identity.note_left(left)
+        self.changes.tell()
         self._note_outside()
 
     def _note_outside(self) -> None:

@@ -34,6 +34,8 @@ _TIMEOUT: Final = "cluster.takeover_timeout"
 _PAUSE: Final = 0.02
 """Seconds between two questions to a node that is busy with the session."""
 _PAUSE_UNREACHABLE: Final = 0.25
+_LOOK_FOR_CLIENT: Final = 0.25
+"""Seconds after which a claim that waits checks whether its client still does."""
 
 
 class Claims:
@@ -125,7 +127,7 @@ class Claim:
                 continue
             if self._moves.is_undecided(client_id):
                 self._why = "it is not known yet whether this node has its session"
-                await asyncio.sleep(_PAUSE_UNREACHABLE)
+                await self._moves.decided(client_id, min(self._left, _LOOK_FOR_CLIENT))
                 continue
             place = keys.place(client_id)
             try:

@@ -25,6 +25,7 @@ from ...session.protocols import QOS0_MSG, REVOKED
 from ...session.session import Session
 from ...session.subscription import Subscription
 from ..calls import Calls
+from ..changes import until
 from ..context import ClusterContext
 from ..members.members import Members
 from ..tasks import Tasks
@@ -99,8 +100,7 @@ class Fetching:
     async def _bring(self, incoming: Incoming) -> None:
         """Fetch everything that is still to arrive, however long it takes."""
         try:
-            while not self._members.known:
-                await asyncio.sleep(_PAUSE_UNREACHABLE)
+            await until(lambda: self._members.known, self._members.changes)
             if not self._incoming.has(incoming):
                 return
             if incoming.row.state == FETCHING:
@@ -132,12 +132,13 @@ class Fetching:
         session = incoming.session
         assert session is not None
         client_id = incoming.client_id
+        is_early = self._incoming.is_early
         late: list[str] = []
         held: list[str] = []
         pause = _PAUSE
         while incoming.row.state == FETCHING:
             if incoming.keeper and self._incoming.is_early(incoming):
-                await asyncio.sleep(_PAUSE if self._incoming.get(client_id) is not None else self._slow(_PAUSE_KEPT))
+                await until(lambda: not self._is_fetched(incoming) or not is_early(incoming), incoming.changes)
                 if not self._incoming.has(incoming):
                     return
                 continue
@@ -151,7 +152,7 @@ class Fetching:
                 if not await self._wait_for_node(incoming, str(error)):
                     break
                 continue
-            if incoming.row.state != FETCHING or not self._incoming.has(incoming):
+            if not self._is_fetched(incoming):
                 break
             if piece.state == BUSY or (piece.state == MORE and not piece.deliveries):
                 if incoming.keeper and piece.state == MORE:
@@ -176,7 +177,7 @@ class Fetching:
                     break
                 late = []
                 await asyncio.sleep(_PAUSE)
-        if incoming.row.state != FETCHING or not self._incoming.has(incoming):
+        if not self._is_fetched(incoming):
             return
         self._step("fetched")
         keep = self._goes_by_marks(incoming) and bool(late or held)
@@ -186,18 +187,23 @@ class Fetching:
             order = max((each.row.order for each in self._incoming.keepers_of(client_id)), default=0) + 1
             kept = HandoverRow(row.node, "", FETCHING, rest=True, late=late, epoch=row.epoch, order=order)
             self._incoming.keep(client_id, kept, session)
-        incoming.came = True
-        while incoming.staging is not None and self._own_are_early(incoming):
+        self._incoming.note_came(incoming)
+        while self._waits_for_own(incoming):
             # One of the keepers may be that node, which keeps nothing before it knows that all has arrived.
             if not incoming.told:
                 # If this node dies now, it must know after its restart what that node keeps.
-                incoming.told = await self._context.tables.stored() and await self._tell(incoming, keep)
+                if await self._context.tables.stored() and await self._tell(incoming, keep):
+                    self._incoming.note_told(incoming)
                 self._kept(client_id)
-            await asyncio.sleep(_PAUSE)
-            if incoming.row.state != FETCHING or not self._incoming.has(incoming):
+            if incoming.told:
+                members = self._members.changes
+                await until(lambda: not self._waits_for_own(incoming), incoming.changes, members)
+            else:
+                await asyncio.sleep(_PAUSE)
+            if not self._is_fetched(incoming):
                 return
         await self._staging.merge(incoming, session)
-        if incoming.row.state != FETCHING or not self._incoming.has(incoming):
+        if not self._is_fetched(incoming):
             return
         if incoming.row.rest and not incoming.keeper:
             self._givers.has_given(client_id, incoming.row.node)
@@ -206,8 +212,15 @@ class Fetching:
             await self._held.release(client_id)
         self._step("merged")
 
-    def _own_are_early(self, incoming: Incoming) -> bool:
-        """Return whether another node keeps messages that this one sent there before the session arrived here."""
+    def _is_fetched(self, incoming: Incoming) -> bool:
+        """Return whether the fetching continues: nothing has ended or replaced it."""
+        return incoming.row.state == FETCHING and self._incoming.has(incoming)
+
+    def _waits_for_own(self, incoming: Incoming) -> bool:
+        """Return whether the session waits because another node keeps messages that this one sent there before the
+        session arrived here."""
+        if incoming.staging is None or not self._is_fetched(incoming):
+            return False
         peers = self._members.peers
         fresh = self._context.settings.takeover == FRESH
         return any(
@@ -310,7 +323,7 @@ class Fetching:
             self._incoming.remove(incoming)
             turn = self._turns.get(incoming.client_id)
             if turn is not None:
-                turn.changed.set()
+                turn.changed.tell()
         self._staging.unwatch()
 
 

@@ -6,12 +6,13 @@ has, for as long as the session is at B.
 """
 
 import asyncio
-import contextlib
 from collections.abc import Callable
+from functools import partial
 
 from ...session.client_info import ClientInfo
 from ...session.session import Session
 from ...session.subscription import Subscription
+from ..changes import until
 from ..context import ClusterContext
 from ..members.members import Members
 from .held_messages import HeldMessages
@@ -19,8 +20,6 @@ from .incoming import FETCHING, HandoverRow, Incoming, IncomingSessions
 from .mark_questions import MarkQuestions
 from .session_nodes import SessionNodes
 from .turns import Mark, Turn, Turns
-
-_PAUSE = 0.01
 
 
 class Givers:
@@ -134,12 +133,19 @@ class Givers:
     async def marked(self, client_id: str) -> None:
         """Wait until each running node sends messages for a session that began again to this node, but no longer than
         ``call_timeout``."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._context.settings.call_timeout):
-                while (turn := self._turns.get(client_id)) is not None and turn.anew:
-                    if all(turn.marked(each.name) for each in self._members.running()):
-                        return
-                    await asyncio.sleep(_PAUSE)
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self._context.settings.call_timeout
+        while (turn := self._turns.get(client_id)) is not None and turn.anew and loop.time() < end:
+            done = partial(self._is_marked, client_id, turn)
+            if await until(done, turn.changed, self._members.changes, timeout=end - loop.time()) and (
+                self._turns.get(client_id) is turn
+            ):
+                return
+
+    def _is_marked(self, client_id: str, turn: Turn) -> bool:
+        """Return whether each running node has sent its mark, or the turn is another one by now."""
+        running = self._members.running()
+        return self._turns.get(client_id) is not turn or all(turn.marked(each.name) for each in running)
 
     def has_given(self, client_id: str, node: str) -> None:
         """Note that a node has nothing left of a session."""

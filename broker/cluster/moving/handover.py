@@ -22,11 +22,9 @@ This node does not wait for a node that is Stopped. The other node keeps the mes
 there (``outgoing``). This node fetches them in the same way, even if it is the other node itself by then.
 """
 
-import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
-from typing import Final
 
 import msgspec
 
@@ -35,6 +33,7 @@ from ...session.client_info import ClientInfo
 from ...session.session import Session
 from ...store.restored import ZoneOf
 from ..calls import Calls
+from ..changes import until
 from ..context import ClusterContext
 from ..links.link import LISTENER as LINKS
 from ..links.link_receiver import LinkReceiver
@@ -68,8 +67,6 @@ from .turns import Turn, Turns
 from .waiting_messages import DeferredMessages
 
 logger = logging.getLogger(__name__)
-
-_PAUSE_UNREACHABLE: Final = 0.5
 
 
 class Handover:
@@ -216,8 +213,7 @@ class Handover:
         """Find out which node has the session after this node died while it took it: the key decides."""
         await self.session_keys.known()
         await self.session_keys.settle_earlier_life(incoming.client_id, incoming.row.node)
-        while not self._members.known:  # this node's mark has to reach the other one
-            await asyncio.sleep(_PAUSE_UNREACHABLE)
+        await until(lambda: self._members.known, self._members.changes)  # this node's mark has to reach the other one
         session = incoming.session
         if not self._incoming.has(incoming) or incoming.row.state != ADOPTED:
             return
@@ -261,6 +257,12 @@ class Handover:
         """Return whether this node holds a session and does not know yet whether it has taken it."""
         incoming = self._incoming.get(client_id)
         return incoming is not None and incoming.row.state == ADOPTED
+
+    async def decided(self, client_id: str, timeout: float) -> None:
+        """Wait until the session is no longer undecided, but no longer than ``timeout`` seconds."""
+        incoming = self._incoming.get(client_id)
+        if incoming is not None:
+            await until(lambda: not self.is_undecided(client_id), incoming.changes, timeout=timeout)
 
     def untold(self, client_id: str) -> dict[str, bool]:
         """Return the node that does not know yet that a whole session is here, as ``wire.SessionKey.earlier``."""

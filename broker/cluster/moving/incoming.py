@@ -10,6 +10,7 @@ import msgspec
 
 from ...session.session import Session
 from ...session.subscription import Subscription
+from ..changes import Changes
 from ..context import ClusterContext
 from .session_transfer import Keeper
 from .turns import kept_name
@@ -61,9 +62,11 @@ class Incoming:
         self.row = row
         self.session: Session | None = None
         self.staging: Session | None = None
-        # The whole queue has arrived, and the other node knows it.
+        # The whole queue has arrived, and the other node knows it: set by ``IncomingSessions``.
         self.came = False
         self.told = False
+        # Of this incoming session, and of all that is incoming for its client.
+        self.changes = Changes()
         # When its delayed Will is due, and filters whose retained messages were not all sent.
         self.will_due = 0.0
         self.replays: list[str] = []
@@ -203,6 +206,24 @@ class IncomingSessions:
         """Change the state of an incoming session."""
         incoming.row = row
         self._rows.put(incoming.key, row)
+        self.tell(incoming)
+
+    def note_came(self, incoming: Incoming) -> None:
+        """Note that the whole queue has arrived."""
+        incoming.came = True
+        self.tell(incoming)
+
+    def note_told(self, incoming: Incoming) -> None:
+        """Note that the other node knows that the whole queue has arrived."""
+        incoming.told = True
+        self.tell(incoming)
+
+    def tell(self, incoming: Incoming) -> None:
+        """Let tasks that wait for a change of this client's incoming sessions check their conditions."""
+        incoming.changes.tell()
+        for each in self.of(incoming.client_id):
+            if each is not incoming:
+                each.changes.tell()
 
     def remove(self, incoming: Incoming) -> None:
         """Remove an incoming session that is complete."""
@@ -216,9 +237,11 @@ class IncomingSessions:
             self._keepers -= 1
             if not kept:
                 del self._kept[incoming.client_id]
+        self.tell(incoming)
 
     def _add(self, incoming: Incoming) -> None:
         self._coming[incoming.key] = incoming
         if incoming.keeper:
             self._keepers += 1
             self._kept.setdefault(incoming.client_id, []).append(incoming)
+        self.tell(incoming)

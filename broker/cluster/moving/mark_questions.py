@@ -2,14 +2,15 @@
 that may still send messages for the session elsewhere has sent its mark."""
 
 import asyncio
-import contextlib
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import msgspec
 
 from ...core.cluster import CallFailed, NodeUnreachable
 from ..calls import Calls
+from ..changes import until
 from ..context import ClusterContext
 from ..links.routes import ClusterRoutes
 from ..members.members import Members
@@ -83,7 +84,7 @@ class MarkQuestions:
         failed: dict[str, int] = {}
         try:
             while self._is_ours(turn):
-                turn.changed.clear()
+                seen = turn.changed.count
                 self._fetch(client_id)
                 wanted = self._unmarked(turn)
                 if wanted is None and self._is_settled(client_id):
@@ -98,11 +99,12 @@ class MarkQuestions:
                     asked[name] = loop.time() + (_ASK_AGAIN if answered else pause)
                 nothing = max(_PAUSE_NOTHING, len(self._asking) / _LOOKS)
                 wait = min([asked[name] - loop.time() for name in wanted if name in asked], default=nothing)
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(max(wait, 0.001)):
-                        await turn.changed.wait()
+                await until(partial(self._has_changed, turn, seen), turn.changed, timeout=max(wait, 0.001))
         finally:
             self._asking.discard(turn)
+
+    def _has_changed(self, turn: Turn, seen: int) -> bool:
+        return turn.changed.count != seen
 
     def _is_ours(self, turn: Turn) -> bool:
         """Return whether this node has the session, and the session is not leaving."""

@@ -75,6 +75,9 @@ class Moves(Protocol):
     def is_undecided(self, client_id: str) -> bool:
         """Return whether this node holds a session and does not know yet whether it has taken it."""
 
+    async def decided(self, client_id: str, timeout: float) -> None:
+        """Wait until that is known, but no longer than ``timeout`` seconds."""
+
     def leaves(self, client_id: str) -> bool:
         """Return whether this session is moving to another node."""
 

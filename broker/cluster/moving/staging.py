@@ -83,19 +83,23 @@ class Staging:
         self.end(incoming)
 
     def end(self, incoming: Incoming) -> None:
+        """Delete the staging session, if there is one."""
         staging, incoming.staging = incoming.staging, None
         if staging is not None:
             self._broker.life.forget_session(staging)
+            self._incoming.tell(incoming)
 
     # --------------------------------------------------------------- subscriptions of the client
 
     def unwatch(self) -> None:
+        """Follow no subscriptions any more, if nothing is incoming."""
         if self._watched and not self._incoming:
             self._watched = False
             self._broker.hooks.session_subscribed.remove(self._subscribed)
             self._broker.hooks.session_unsubscribed.remove(self._unsubscribed)
 
     def watch(self) -> None:
+        """Follow the subscriptions of clients, because something is incoming."""
         if self._incoming and not self._watched:
             self._watched = True
             broker = self._broker

@@ -13,7 +13,6 @@ sent their marks. Without a turn, all matching messages go to the session. A tur
 client's sessions on this node. The session that is here now, if there is one, may be another session.
 """
 
-import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
@@ -26,6 +25,7 @@ from ...routing.router import Router
 from ...session.session import Session
 from ...session.subscription import Subscription, merge
 from ..calls import Calls
+from ..changes import Changes
 from ..context import ClusterContext
 from ..links.link_receiver import MARK, LinkReceiver, begun_since
 from ..links.routes import ClusterRoutes
@@ -130,7 +130,7 @@ class Turn:
         self.behind = set(row.behind)
         self.waiting: Callable[[str], bool] = lambda node: False
         self.held: Callable[[str], Session] | None = None
-        self.changed = asyncio.Event()
+        self.changed = Changes()
         self.anew = False
 
     @property
@@ -367,7 +367,7 @@ class Turns:
         turn.kept = True
         for filter in list(turn.apart):
             self._end(turn.apart, filter)
-        turn.changed.set()
+        turn.changed.tell()
         if turn.stays:
             self.put(turn)
             return
@@ -471,7 +471,7 @@ class Turns:
                     turn.others.discard(node)  # as it was before that mark
                     turn.behind.discard(node)
                 self.put(turn)
-                turn.changed.set()
+                turn.changed.tell()
 
     def _marked(self, node: str, mark: Mark) -> None:
         here = mark.node == self._context.node
@@ -490,7 +490,7 @@ class Turns:
         if node == self._context.node and not here and not turn.kept:
             self._keep(turn)
         self.put(turn)
-        turn.changed.set()
+        turn.changed.tell()
 
     # ------------------------------------------------------------------- messages
 

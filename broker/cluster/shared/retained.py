@@ -21,6 +21,7 @@ from ...core.cluster import ELECTION
 from ...loop.clock import JUMP
 from ...mqtt.message import Message
 from ..calls import Calls
+from ..changes import Changes, until
 from ..context import ClusterContext
 from ..members.members import Members
 from ..nats.interface import (
@@ -90,6 +91,9 @@ class ClusterRetained(SharedMap[RetainedChange, _Known, str, tuple[str, Retained
         # (when, key, revision, date): messages that will have expired by then
         self._expiring: list[tuple[float, str, int, float]] = []
         self._alone_since: float | None = None
+        # That the bucket has all changes, or cannot be written.
+        self._written_or_not = Changes()
+        context.nats.on_disconnected.append(self._written_or_not.tell)
         self._settling = Settling(context, membership, calls, self._tasks, self._settle)
         context.broker.retaining.changes = self
 
@@ -121,10 +125,7 @@ class ClusterRetained(SharedMap[RetainedChange, _Known, str, tuple[str, Retained
 
     async def flush(self, timeout: float) -> None:
         """Wait until the bucket has all changes of this node, if it can be reached."""
-        loop = asyncio.get_running_loop()
-        end = loop.time() + timeout
-        while self._changes and self.writable and loop.time() < end:
-            await asyncio.sleep(0.01)
+        await until(lambda: not self._changes or not self.writable, self._written_or_not, timeout=timeout)
 
     def forget(self) -> None:
         """Forget the bucket, because this node leaves the cluster and keeps its own retained messages."""
@@ -297,16 +298,17 @@ class ClusterRetained(SharedMap[RetainedChange, _Known, str, tuple[str, Retained
                 return revision
         except (Unavailable, Unknown, NoAnswer):
             change.late = True
+            self._written_or_not.tell()
             await asyncio.sleep(AGAIN)
             return None
 
     async def _settle(self, asked: list[tuple[str, float]]) -> list[bool]:
         """See ``Settling``: write this node's changes of topics that another node is about to clear."""
         found: list[asyncio.Future[None] | None] = []
-        for name, until in asked:
+        for name, latest in asked:
             change = self._changes.get(name)
             # A clear by this node may itself wait for that node. A change that is newer need not be written before.
-            if change is None or self._broker.retained.get(change.topic) is None or change.moment[1] > until:
+            if change is None or self._broker.retained.get(change.topic) is None or change.moment[1] > latest:
                 found.append(None)
             else:
                 found.append(change.decision())
@@ -330,6 +332,8 @@ class ClusterRetained(SharedMap[RetainedChange, _Known, str, tuple[str, Retained
         """End a change, because the bucket has it, or (``entry``) a newer one."""
         self._changes.pop(change.name, None)
         self._rows.remove(change.topic)
+        if not self._changes:
+            self._written_or_not.tell()
         change.decided(change.count)
         if change.told is not None and (entry is None or entry.revision < change.told.revision):
             entry = change.told
