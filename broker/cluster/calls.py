@@ -1,5 +1,5 @@
-"""Calls: questions to other nodes, and answers. A question is one message, an answer may have any size up to
-``MAX_ANSWER``."""
+"""Calls: questions to other nodes, and answers. A question is one message. An answer may have any size up to
+``MAX_ANSWER``, and is fetched in parts."""
 
 import asyncio
 import logging
@@ -29,8 +29,8 @@ BodyT = TypeVar("BodyT")
 
 
 class Calls:
-    """``serve`` registers answers for other nodes, ``call`` asks them. ``kept_bytes``: size of answers that other nodes
-    still have to fetch."""
+    """Questions to other nodes, and answers to theirs. ``call`` asks a node, and ``serve`` registers the function that
+    answers a method. ``kept_bytes`` is the size of the answers that other nodes have not fetched completely."""
 
     def __init__(self, context: ClusterContext) -> None:
         self._context = context

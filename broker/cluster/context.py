@@ -18,9 +18,12 @@ PIECE_MESSAGES: Final = 256
 
 
 class ClusterContext:
-    """``hosted_by``: the node in whose process this lost one runs; empty: this node has a process of its own.
-    ``refusals``: refused and dropped messages, counted and logged. ``piece_messages``: number of queued messages sent
-    to another node at once; the simulation uses a smaller value."""
+    """What the parts of the cluster share.
+
+    ``hosted_by`` names the node in whose process this lost node runs; it is empty if this node has a process of its
+    own. ``refusals`` counts and logs messages that were refused or dropped. ``piece_messages`` is the number of queued
+    messages that are sent to another node at once; the simulation uses a smaller one.
+    """
 
     __slots__ = (
         "alarms",

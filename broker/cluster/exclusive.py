@@ -173,7 +173,8 @@ class ClusterExclusive:
         asyncio.get_running_loop().call_soon(self._decide_between, session, topic_filter)
 
     def _decide_between(self, session: Session, topic_filter: str) -> None:
-        """End the subscription of ``session``, unless the row is that of its client: then of the other session."""
+        """End one of two subscriptions to the same filter: that of ``session``, unless its client has the row; then
+        that of the other session."""
         row = self._table.get(topic_filter)
         there = self._exclusive.holders.get(topic_filter)
         subscription = session.subscriptions.get(EXCLUSIVE_PREFIX + topic_filter)

@@ -294,7 +294,7 @@ class NatsCluster:
         await self.nats.stop()
 
     def zone_of(self, listener: str) -> tuple[ZoneSettings, Limits] | None:
-        """Return the settings of a recovered internal session; ``None``: its listener is not an internal one."""
+        """Return the settings of a recovered internal session, or ``None`` if its listener is not an internal one."""
         return (ZoneSettings(), link_limits(self.context.settings)) if listener == LISTENER else None
 
     # ----------------------------------------------------- core.cluster.Cluster

@@ -455,9 +455,10 @@ class Wills:
                 logger.exception("will_not_published key=%s", key)
 
     async def _publish_one(self, peer: Peer | None, key: str, since: float, uid: str = "") -> None:
-        """Publish the Will of a key if it is due and no node has published it. ``peer``: its node; ``None``: this node,
-        before its start. ``since``: when its client was disconnected at the latest. ``uid``: of the node's data that
-        the Will belongs to, if known: the key may have a later Will, of other data of this name."""
+        """Publish the Will of a key if it is due and no node has published it. ``peer`` is the node of the Will, or
+        ``None`` if it is a Will of this node from before its start. The client was disconnected at ``since`` at the
+        latest. ``uid`` is the uid of the node's data that the Will belongs to, if it is known: the key may have a later
+        Will, of other data with this name."""
         while not (self._stopped or self._members.outside) and (peer is None or peer.status == STOPPED):
             try:
                 entry = await self._nats.read(BUCKET, key)

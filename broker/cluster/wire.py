@@ -105,14 +105,14 @@ class Reader(Generic[BodyT]):
         self._decode = msgspec.msgpack.Decoder(kind).decode
 
     def message(self, data: bytes) -> tuple[Header, BodyT] | None:
-        """Decode a message from another node that is admitted at present; ``None``: the message was refused."""
+        """Decode a message from another node that is admitted at present, or ``None`` if the message was refused."""
         header = self._wire.header(data)
         if header is None or not self._wire.admits(header):
             return None
         return self._body(header, data)
 
     def value(self, data: bytes) -> tuple[Header, BodyT] | None:
-        """Decode a value of a bucket, whichever node wrote it, also this one; ``None``: it is not readable."""
+        """Decode a value of a bucket, whichever node wrote it, also this one, or ``None`` if it is not readable."""
         header = self._wire.header(data)
         return None if header is None else self._body(header, data)
 
@@ -169,7 +169,7 @@ class Wire:
         return Reader(self, kind)
 
     def header(self, data: bytes) -> Header | None:
-        """Return the header; ``None``: it was refused."""
+        """Return the header, or ``None`` if it was refused."""
         if len(data) < _FIXED:
             self.refusals.add(TRUNCATED, "-", "-")
             return None

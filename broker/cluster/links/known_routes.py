@@ -82,7 +82,7 @@ class KnownRoutes:
         self._look_later()
 
     def _changed(self) -> bytes | None:
-        """Return the new contents of the file; ``None``: they have not changed, or the nodes are not known yet."""
+        """Return the new contents of the file, or ``None`` if they have not changed, or the nodes are not known yet."""
         if self._saved == self._routes.changes or not self._membership.known:
             return None
         self._saved = self._routes.changes

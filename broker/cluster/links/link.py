@@ -330,7 +330,7 @@ class Link:
         self._attach()
 
     def _look(self) -> None:
-        """Check for a loss that the other node cannot notice: of the last frames, or of their acknowledgement."""
+        """Check whether the last frames, or their acknowledgement, were lost: the other node cannot notice that."""
         self._watchdog = self._loop.call_later(LOOK, self._look)
         writer = self._writer
         now = self._loop.time()

@@ -93,7 +93,7 @@ class LinkEntry:
 
 
 def version_of(message: Message) -> int:
-    """Return the version of the packet in which a message travels unchanged; 0: it needs more than its packet."""
+    """Return the version of the packet in which a message travels unchanged, or 0 if it needs more than its packet."""
     if message.hops:
         return 0
     if message.qos:

@@ -38,11 +38,13 @@ _MESSAGE_BYTES: Final = 80
 
 
 class LinkWriter:
-    """Implements ``ClientWriter`` and ``MessageKeeper`` of ``session.protocols``, ``CommitWaiter`` of the group commit.
+    """Sends the messages of a link's session. ``Link`` creates it, and the session calls it as ``ClientWriter`` and
+    ``MessageKeeper`` (``session.protocols``); the group commit calls it as ``CommitWaiter``.
 
-    ``acked``: all messages up to this sequence number are acknowledged. ``last``: the last assigned sequence number.
-    ``frame``: the number of the last frame. ``late_upto``: messages up to this sequence number were in the link while
-    it was closed. For each of these, ``since`` returns a time at which it was in the link already; 0: not known.
+    All messages up to sequence number ``acked`` are acknowledged, and ``last`` is the last number that was assigned.
+    ``frame`` is the number of the last frame. Messages up to ``late_upto`` were in the link while it was closed;
+    ``since`` returns, for the sequence number of one of these, a time at which it was in the link already, or 0 if none
+    is known.
     """
 
     def __init__(
@@ -204,7 +206,7 @@ class LinkWriter:
         return entry
 
     def _begin(self, message: Message, delivery: Delivery | None, version: int, sequence: int, batch: int) -> LinkEntry:
-        """Add a new entry with this message. ``version``: as in ``LinkEntry``."""
+        """Add a new entry with this message. ``version`` is that of ``LinkEntry``."""
         size = len(message.frame) + len(message.topic) + _MESSAGE_BYTES
         entry = LinkEntry(message, None if version else delivery, sequence, batch, size)
         if version:

@@ -1,8 +1,9 @@
-"""Admission: which nodes' messages a node reads.
+"""Admission: decides which nodes' messages this node reads.
 
-It reads those of the present start of a known member. All others are refused, each for a reason. Two reasons are normal
-and not logged: messages that a node has sent before it left may arrive afterwards, and the messages of a new node may
-arrive before its record."""
+This node reads the messages of known members, and of these only what their present start has sent. All other messages
+are refused and counted by reason. Two reasons are normal and not logged: the last messages of a node that has just
+left, and the first messages of a new node, which may arrive before its record.
+"""
 
 import asyncio
 from collections.abc import Callable

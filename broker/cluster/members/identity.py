@@ -17,9 +17,9 @@ _MOST_REFUSED: Final = 16
 
 
 class Identity(msgspec.Struct, array_like=True, frozen=True):
-    """Row of table ``cluster``: the uid of the data, how often it was started, whether it has left the cluster.
-    ``refused_uids``: as in ``MemberRecord``, for a bucket that has lost them. ``copied``: other nodes may have copies
-    of the data."""
+    """Row of table ``cluster``: the uid of the data, how often it was started, and whether the node has left the
+    cluster. ``refused_uids`` repeats ``MemberRecord.refused_uids``, in case the bucket has lost them. ``copied`` is set
+    if other nodes may have copies of the data."""
 
     uid: str
     incarnation: int
@@ -29,10 +29,11 @@ class Identity(msgspec.Struct, array_like=True, frozen=True):
 
 
 class NodeIdentity:
-    """The identity of this node, on its disk. ``Members`` calls it at the start, and for each change.
+    """The identity of this node, on its disk. ``Members`` loads it at the start, and changes it when the node joins or
+    leaves.
 
-    ``left``: this node has left the cluster. ``copied``: other nodes may have copies of its data. ``refused_uids``: the
-    data that may not have this node's name, for example those of a directory that was forced out.
+    ``left`` is set while this node has left the cluster. ``copied`` is set if other nodes may have copies of its data.
+    ``refused_uids`` are the data that may not have this node's name, for example a directory that was forced out.
     """
 
     def __init__(self, context: ClusterContext) -> None:

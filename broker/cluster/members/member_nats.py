@@ -15,9 +15,12 @@ async def _always(timeout: float) -> float:
 
 
 class MemberNats:
-    """Implements ``nats.interface.Nats`` over ``raw``. ``outside``: why this node is not a member; empty: it is one, or
-    that is not known. ``certain``: called before each write with its timeout, returns the rest of it; raises
-    Unavailable if this node may not be a member. ``members`` sets the former, ``membership_check`` the latter."""
+    """NATS as the parts of the cluster use it: ``nats.interface.Nats``, implemented by ``raw``.
+
+    ``outside`` says why this node is not a member, and is set by ``Members``; it is empty if this node is a member, or
+    may be one. ``certain`` is called before each write with the write's timeout, and returns what is left of it; it
+    raises ``Unavailable`` if this node may have been removed. ``MembershipCheck`` sets it.
+    """
 
     def __init__(self, raw: Nats) -> None:
         self.raw = raw

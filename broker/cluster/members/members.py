@@ -45,17 +45,21 @@ def _text(error: Exception) -> str:
 
 
 class Members:
-    """``peers``: the other nodes by name, stopped ones too. ``joined``: whether this node has its record.
-    ``known``: whether all members are in ``peers``; not before NATS has reported all of them.
+    """The nodes of the cluster, as this node knows them. Every other package uses ``peers`` and the callbacks.
 
-    ``changes``: of the nodes, of their status, and of ``known``, for tasks that wait.
+    ``peers`` has the other nodes by name, Stopped ones included. ``known`` is set when NATS has reported all of them.
+    ``joined`` is set while bucket ``members`` has this node's record. ``changes`` wakes tasks that wait for a change of
+    ``peers``, of a status, or of ``known``.
 
-    ``on_isolated`` is called when ``isolated`` has changed; ``on_refused`` when this node is no member any more, as it
-    was forced out or another one has its name.
-    ``on_change`` is called after the status or the identity of a node changed, with the status before; ``on_replaced``
-    before that, when it has other data than before, both on disk; ``on_removed`` when a node is forced out or has left;
-    ``on_joined`` each time this node has become a member; ``on_current`` when all nodes that were known at the start
-    are in ``peers``.
+    Callbacks::
+
+        on_joined     this node has become a member
+        on_current    all nodes that were known at the start are in ``peers``
+        on_change     the status or the identity of a node has changed; with its status before
+        on_replaced   before on_change: the name of a node has other data than before, and both are on disk
+        on_removed    a node was forced out, or has left
+        on_isolated   ``isolated`` has changed
+        on_refused    this node is no longer a member: it was forced out, or another node has its name
     """
 
     def __init__(self, context: ClusterContext) -> None:
@@ -340,7 +344,8 @@ class Members:
 
     @property
     def outside(self) -> str:
-        """Why this node is not a member and will not become one by itself; empty: it is one, or is about to be."""
+        """Why this node is not a member, and does not become one by itself. Empty if it is a member, or keeps trying to
+        become one."""
         return self._member_nats.outside
 
     @property

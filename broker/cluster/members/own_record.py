@@ -64,11 +64,12 @@ class MemberRecords:
 
 
 class OwnRecord:
-    """The record of this node. ``Members`` calls ``join`` to become a member, and ``write`` to check that it is one.
+    """The record of this node. ``Members`` calls ``join`` to become a member, and ``write`` to check that NATS accepts
+    writes.
 
-    ``key``: of the record. ``started``: the date of this start. ``revision``: of the record as last written or read; 0:
-    none. ``silent``: this node no longer answers for its name, because another node runs with its data.
-    ``name_heard``: set when a heartbeat of another node with this name arrives.
+    ``key`` is the record's key, and ``revision`` that of the last record that was written or read, or 0 if there is
+    none. ``started`` is the date of this start. ``silent`` is set when another node runs with this node's data: this
+    one no longer answers for its name. ``name_heard`` is set when a heartbeat of another node with this name arrives.
     """
 
     def __init__(self, context: ClusterContext, identity: NodeIdentity, records: MemberRecords) -> None:

@@ -8,10 +8,13 @@ from ..wire import OLDEST, VERSION, MemberRecord, node_key
 
 
 class Peer:
-    """Another node. ``heard``: when its last heartbeat arrived, on the loop's clock. ``stopped_at``: when it announced
-    its stop, or this node was informed of its next start. ``unheard_until``: until then it may be running although this
-    node, which has only just learned of it, has not heard it; in the past once it was heard. ``versions``: of the
-    wire."""
+    """Another node, as this node knows it. ``Heartbeats`` keeps its status.
+
+    ``heard`` is the time of its last heartbeat on the loop's clock. ``stopped_at`` is the time when it announced its
+    stop, or when its next start was reported here. Until ``unheard_until``, the node may run although this node, which
+    has only just learned of it, has not heard it; once it was heard, the time is in the past. ``versions`` are the
+    oldest and the newest version of the wire that it reads.
+    """
 
     __slots__ = (
         "heard",
@@ -69,5 +72,6 @@ def has_other_data(before: MemberRecord, now: MemberRecord) -> bool:
 
 
 def is_replaced(before: MemberRecord, now: MemberRecord) -> bool:
-    """Return whether that is so, and the earlier node was not removed by an operator."""
+    """Return whether the name has other data than before, both on disk, although no operator has removed the earlier
+    node."""
     return has_other_data(before, now) and not before.forced_out and before.uid not in now.refused_uids

@@ -1,10 +1,11 @@
 """Connected: the nodes inform each other which clients have connected, so that only one client with a client ID stays
 connected.
 
-A CONNECT gets a stamp, higher than all that this node has seen. If two nodes have a client with the same client ID, the
-one with the higher stamp stays; if the stamps are equal, the one on the node with the higher key. So exactly one stays,
-in whatever order the nodes receive the messages. The messages are numbered; a node that misses a number asks the sender
-for its whole list."""
+A CONNECT gets a stamp that is higher than all stamps which this node has seen. If two nodes have a client with the same
+client ID, the client with the higher stamp stays connected. If the stamps are equal, the client on the node with the
+higher key stays. The result does not depend on the order in which the nodes receive the messages. The messages are
+numbered; a node that misses a number asks the sender for its whole list.
+"""
 
 import asyncio
 import logging
@@ -37,8 +38,8 @@ _SLICE: Final = 1000
 
 
 class Connected:
-    """``announce`` a client that has connected here; a client here that has since connected elsewhere is
-    disconnected."""
+    """Keeps one client for each client ID in the cluster. ``Claims`` calls ``announce`` when a client has connected
+    here; a client here that has connected to another node since is disconnected."""
 
     def __init__(self, context: ClusterContext, members: Members, calls: Calls) -> None:
         self._context = context
@@ -105,7 +106,7 @@ class Connected:
         self._publish(True, [])
 
     async def _list(self, node: str, argument: bytes) -> bytes:
-        """Return all clients that are connected here, and the number of the last message about them."""
+        """Answer with all clients that are connected here, and the number of the last message about them."""
         number = self._number
         clients = []
         for looked, (client_id, channel) in enumerate(list(self._context.channels.channels.items()), 1):

@@ -1,5 +1,5 @@
-"""Evacuation: an operator wants this node empty. It accepts no clients and closes its connections. If the clients do
-not connect to other nodes themselves, it moves their sessions to running nodes."""
+"""Evacuation: an operator empties this node, for example before an upgrade. The node accepts no clients and closes its
+connections. If the clients do not connect to other nodes themselves, it moves their sessions to running nodes."""
 
 import asyncio
 import logging
@@ -47,7 +47,7 @@ _MOST_TOLD: Final = 20
 
 
 class Take(msgspec.Struct, array_like=True, frozen=True):
-    """Asks a node to take a session of the asking node. ``owner``: see ``ClientInfo.owner``."""
+    """The request to accept a session of the asking node. ``owner`` is that of ``ClientInfo.owner``."""
 
     client_id: str
     owner: str
@@ -55,16 +55,16 @@ class Take(msgspec.Struct, array_like=True, frozen=True):
 
 
 class TakeAnswer(msgspec.Struct, array_like=True, frozen=True):
-    """``error``: why a session cannot be taken; empty: it has been, or soon will be. ``wait``: seconds in which this
-    node takes no session."""
+    """The answer to ``Take``. ``error`` says why the node cannot accept the session, and is empty if the session has
+    moved, or soon will have. ``wait`` is the time in seconds in which the node accepts no session."""
 
     error: str = ""
     wait: float = 0.0
 
 
 class NodeEvacuation:
-    """``active`` from ``start`` to ``end``, but not beyond the process: after a restart, the node accepts clients.
-    ``grace``: ``GRACE``; the simulation uses a shorter time."""
+    """The evacuation of this node, which is ``active`` from ``start`` to ``end``. It does not survive a restart: after
+    one, the node accepts clients. ``grace`` is ``GRACE``; the simulation uses a shorter time."""
 
     def __init__(
         self, context: ClusterContext, members: Members, calls: Calls, handover: Handover, claims: Claims
@@ -138,7 +138,7 @@ class NodeEvacuation:
     # --------------------------------------------------------------------- sending
 
     async def _ask(self, node: str) -> str:
-        """Return why a node cannot take sessions; empty: it can."""
+        """Return why a node cannot take sessions, or an empty string if it can."""
         try:
             refusal = (await self._calls.call(node, CAN, b"")).decode("utf-8", "replace")
         except (NodeUnreachable, CallFailed) as error:
@@ -146,7 +146,7 @@ class NodeEvacuation:
         return _of(node, refusal) if refusal else ""
 
     def _takers(self, within: float = 0.0) -> list[str]:
-        """Return the running nodes that can be asked, now or within this many seconds."""
+        """Return the running nodes that can be asked to accept sessions now, or within this many seconds."""
         until = asyncio.get_running_loop().time() + within
         running = [each.name for each in self._members.running() if each.status == RUNNING]
         return [each for each in running if self._set_aside.get(each, 0.0) <= until]
@@ -200,7 +200,8 @@ class NodeEvacuation:
             await asyncio.sleep(0)
 
     def _is_due(self, session: Session, now: float) -> bool:
-        """Return whether its client has had time to connect to another node. The clock may have been ahead before."""
+        """Return whether the client of a session has had time to connect to another node. The time of its disconnection
+        may be in the future, because the clock may have been ahead."""
         return not session.connected and not 0 <= now - session.disconnected_at < self.grace
 
     def _tell(self, error: str) -> None:
@@ -210,7 +211,7 @@ class NodeEvacuation:
             logger.warning("evacuation_waits node=%s error=%s", self._context.node, error)
 
     async def _give(self, session: Session) -> str:
-        """Move a session; return why it stays here for now; empty: it is moving, or has ended."""
+        """Move a session. Return why it stays here for now, or an empty string if it is moving or has ended."""
         client_id = session.client_id
         broker = self._context.broker
         if broker.sessions.get(client_id) is not session or not session.persistent:
@@ -245,7 +246,7 @@ class NodeEvacuation:
         return self._cannot().encode()
 
     async def _take(self, node: str, argument: bytes) -> bytes:
-        """Take a session from the node that is being evacuated."""
+        """Accept a session from the node that is being evacuated."""
         return msgspec.msgpack.encode(await self._taken(node, self._calls.decoded(node, argument, Take)))
 
     async def _taken(self, node: str, ask: Take) -> TakeAnswer:

@@ -42,8 +42,8 @@ _QUESTIONS: Final = 500
 
 
 class GivenRow(msgspec.Struct, array_like=True, frozen=True):
-    """Row of table ``handover_given``, by client ID: piece ``number`` of attempt ``move`` was sent to ``node``, with
-    these messages of this node's store."""
+    """Row of table ``handover_given``, by client ID: piece ``number`` of attempt ``move`` was sent to ``node``.
+    ``messages`` are the keys of its messages (``key_of``)."""
 
     node: str
     move: str
@@ -61,7 +61,8 @@ class TakenRow(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Taken(msgspec.Struct, array_like=True, frozen=True):
-    """Everything up to this piece of attempt ``move`` has arrived; as a question: whether it has."""
+    """The report that everything up to this piece of attempt ``move`` has arrived; in a call of ``IS_TAKEN``, the
+    question whether it has."""
 
     client_id: str
     move: str
@@ -109,7 +110,7 @@ class GivenPieces:
     # ------------------------------------------------------------ the sending node
 
     def gave(self, client_id: str, node: str, move: str, number: int, sent: list[Delivery]) -> None:
-        """Note that this piece is sent to a node, which has everything before it."""
+        """Note that this piece is being sent to ``node``, which already has all pieces before it."""
         messages = [key for key in map(key_of, sent) if key[0]]
         self._given.put(client_id, GivenRow(node, move, number, messages))
         self._sent[client_id] = list(sent)
@@ -217,6 +218,7 @@ class GivenPieces:
 
 
 def key_of(delivery: Delivery) -> tuple[int, str]:
-    """Return which message of this node's store this is; 0: it is not stored."""
+    """Return the number of this message in the node's store, with its group. The number is 0 if the message is not
+    stored."""
     stored = stored_of(delivery.message)
     return (0 if stored is None else stored.number, delivery.group)

@@ -70,9 +70,15 @@ logger = logging.getLogger(__name__)
 
 
 class Handover:
-    """``prepare`` to ``begin`` are the steps of a claim; this class then fetches the rest of the session by itself.
+    """Brings sessions to this node. ``Claims`` calls the steps of one move in this order::
 
-    ``step`` is called with the name of each step after the client has its CONNACK.
+        prepare   ask the node of the session; its answer has everything except the queue
+        adopt     create the session here; its subscriptions do not apply yet
+        begin     the key names this node: subscribe, and fetch the queue in the background
+        drop      instead of ``begin``, if the key could not be written
+
+    ``SessionKeys`` calls ``lost``, ``returned`` and ``went_on_without`` when a key has changed. ``step`` is called with
+    the name of each step after CONNACK; tests and the simulation stop there.
     """
 
     def __init__(
@@ -178,7 +184,8 @@ class Handover:
         self._staging.watch()
 
     def _session_of(self, client_id: str) -> Session | None:
-        """Return which session takes new messages for a client after a restart; ``None``: the session is elsewhere."""
+        """Return which session takes new messages for a client after a restart, or ``None`` if the session is
+        elsewhere."""
         incoming = self._incoming.get(client_id)
         if incoming is not None and incoming.row.state == ADOPTED:
             return None
@@ -270,7 +277,7 @@ class Handover:
         return {} if incoming is None else {incoming.row.node: incoming.row.state != FINISHED}
 
     def giver(self, client_id: str) -> str:
-        """Return the node that a session comes from until all of it has arrived; empty: none."""
+        """Return the node from which a session is still arriving, or an empty string if all of it is here."""
         incoming = self._incoming.get(client_id)
         return "" if incoming is None or incoming.row.rest or incoming.row.state == FINISHED else incoming.row.node
 
@@ -381,7 +388,7 @@ class Handover:
         return self._incoming.doubts(client_id)
 
     def held(self, client_id: str) -> dict[str, Session]:
-        """Return the messages that wait for those of keepers, by sending node."""
+        """Return the messages that are held (``held_messages``), by the node that sent them."""
         return self._waiting.held(client_id)
 
     def begun(self, turn: Turn) -> None:

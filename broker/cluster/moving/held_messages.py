@@ -61,8 +61,9 @@ class HeldMessages:
         await self.release_to(client_id, to, False)
 
     async def release_to(self, client_id: str, to: Callable[[], Session | None], late: bool) -> bool:
-        """Deliver waiting messages, and return whether there were any. ``to``: returns the session, or ``None`` if it
-        no longer exists. ``late``: also messages of nodes for which a keeper has something."""
+        """Deliver held messages, and return whether there were any. ``to`` returns the session that gets them, or
+        ``None`` if it no longer exists. ``late``: deliver messages of a sender even if a keeper still has earlier
+        ones."""
         released = False
         for node, held in list(self._waiting.held(client_id).items()):
 
@@ -80,6 +81,6 @@ class HeldMessages:
         return released
 
     def end(self, client_id: str, session: Session | None) -> None:
-        """Let messages wait no longer for those of keepers."""
+        """Stop holding messages of a client: deliver them to ``session``, or delete them if it is ``None``."""
         for node in list(self._waiting.held(client_id)):
             self._waiting.end_held(client_id, node, session)

@@ -27,11 +27,14 @@ FINISHED: Final = 2
 
 
 class HandoverRow(msgspec.Struct, array_like=True, frozen=True):
-    """Row of table ``handover``, by ``Incoming.key``. ``taken``: the number of the last piece, ``doubt`` its messages.
-    ``rest``: only the queue, for a session that was created again here or was already here. ``late``: nodes that may
-    still send messages for this session to the other node. ``epoch``: of the key here; with ``keep`` the other node
-    goes on to take what those send. Of what is kept: of the key when the session had gone from there, and by ``order``
-    what the session was at first is lower."""
+    """Row of table ``handover``, by ``Incoming.key``: what this node fetches from ``node``, and how far it is.
+
+    ``taken`` is the number of the last piece that is on disk, and ``doubt`` its messages. ``rest`` is set if only the
+    queue is fetched, for a session that was already here. ``late`` names the senders whose messages may still arrive at
+    ``node``. ``epoch`` is the epoch of the stay here; for a keeper, the epoch with which the stay at ``node`` ended.
+    ``keep`` is set if ``node`` keeps a stay for late senders after the move. ``order`` is the position of a keeper:
+    messages at a keeper with a lower number are earlier.
+    """
 
     node: str
     move: str
@@ -53,7 +56,11 @@ class DoubtRow(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Incoming:
-    """One incoming session or, if ``keeper`` is its node, the messages that this node keeps for a session here."""
+    """One session that is arriving, or the messages that another node keeps for a session here.
+
+    For a session, ``keeper`` is empty and ``staging`` is the session in which new messages wait. For kept messages,
+    ``keeper`` is the node that has them.
+    """
 
     def __init__(self, key: str, row: HandoverRow) -> None:
         self.key = key
@@ -126,7 +133,7 @@ class IncomingSessions:
         return [*([] if main is None else [main]), *self._kept.get(client_id, ())]
 
     def keepers_of(self, client_id: str) -> list[Incoming]:
-        """Return the nodes that still keep something, in the order in which they had the session."""
+        """Return the keepers of a client's session, in the order in which they had it."""
         found = [each for each in self._kept.get(client_id, ()) if each.row.state == FETCHING]
         return sorted(found, key=lambda each: each.row.order)
 
@@ -136,11 +143,11 @@ class IncomingSessions:
         return [Keeper(row.node, row.taken, row.doubt, row.late, row.epoch) for row in rows]
 
     def late_of(self, client_id: str) -> set[str]:
-        """Return the nodes of which messages are with a keeper, or may still arrive there."""
+        """Return the senders whose earlier messages are at a keeper, or may still arrive there."""
         return {name for each in self.keepers_of(client_id) for name in each.row.late}
 
     def doubts(self, client_id: str) -> dict[str, list[tuple[int, str]]]:
-        """As ``Prepared.doubts``, of a session that goes to another node."""
+        """Return ``Prepared.doubts`` for a session that moves to another node."""
         row = self._doubts.get(client_id)
         found = {} if row is None else dict(row.messages)
         main = self._coming.get(client_id)
@@ -149,13 +156,13 @@ class IncomingSessions:
         return found
 
     def doubt_of(self, client_id: str, node: str) -> list[tuple[int, str]]:
-        """The messages of a node's store that its earlier session had given away last."""
+        """Return the messages in a node's store that may have arrived at an earlier node of this session already."""
         row = self._doubts.get(client_id)
         return [] if row is None else row.messages.get(node, [])
 
     def is_early(self, keeper: Incoming) -> bool:
-        """Return whether the keeper's messages come after something that is still to arrive from elsewhere: from the
-        last node of the session, or from an earlier one that keeps messages of the same nodes."""
+        """Return whether a keeper's messages have to wait, because earlier ones are still to arrive: from the node that
+        had the session last, or from an earlier keeper of messages from the same senders."""
         main = self._coming.get(keeper.client_id)
         if main is not None:
             if main.row.state == ADOPTED or (main.staging is not None and not main.came):

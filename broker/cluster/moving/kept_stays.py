@@ -47,8 +47,8 @@ class KeptStay:
 
 
 class KeptStays:
-    """The ended stays for which this node keeps messages, by ``turns.kept_name``. ``Outgoing`` passes the questions of
-    other nodes to it."""
+    """The ended stays for which this node keeps messages, by the name of their internal sessions (``turns.kept_name``).
+    ``Outgoing`` passes questions about these names here."""
 
     def __init__(self, context: ClusterContext, members: Members, turns: Turns, nodes: SessionNodes) -> None:
         self._context = context

@@ -1,5 +1,5 @@
-"""MarkQuestions: when this node has a session, it asks the other nodes for their marks (``turns``), until every node
-that may still send messages for the session elsewhere has sent its mark."""
+"""MarkQuestions: asks the other nodes for their marks (``turns``) when this node has a session, until every node that
+may still send messages for the session elsewhere has sent one."""
 
 import asyncio
 from collections.abc import Callable
@@ -29,9 +29,12 @@ _LOOKS: Final = 1000
 
 
 class MarkQuestions:
-    """``leaves``: whether a client's session is on its way to another node. ``is_held``: whether some of its messages
-    wait for earlier messages. ``givers``: nodes that may have a part of a session that continued here without them.
-    ``fetch``: begins to fetch those parts."""
+    """Asks for marks, one task for each turn. ``Handover`` begins to ask when this node has a session.
+
+    ``leaves`` returns whether a session is moving to another node, ``is_held`` whether messages of it are held.
+    ``givers`` returns the nodes that may have a part of a session that continued here without them, and ``fetch``
+    begins to fetch the next such part.
+    """
 
     def __init__(
         self,
@@ -66,7 +69,7 @@ class MarkQuestions:
         await self._tasks.stop()
 
     def ask(self, turn: Turn) -> None:
-        """Begin to ask: this node has the session."""
+        """Begin to ask for the marks of a session that this node has."""
         if turn not in self._asking:
             self._asking.add(turn)
             self._tasks.run(self._ask_until_all_have(turn))
@@ -112,12 +115,12 @@ class MarkQuestions:
         return self._turns.get(client_id) is turn and not self._leaves(client_id)
 
     def _is_settled(self, client_id: str) -> bool:
-        """Return whether the list of nodes, and that this node has the session, are certain. A node that started
-        without NATS knows neither."""
+        """Return whether this node knows all nodes, and knows that it has the session. A node that started without NATS
+        knows neither."""
         return self._members.left or (self._members.known and self._nodes.has(client_id))
 
     def _unmarked(self, turn: Turn) -> list[str] | None:
-        """Return the running nodes that have not sent their marks; ``None``: no node has to send one any more."""
+        """Return the running nodes that have not sent their marks, or ``None`` if no node has to send one any more."""
         coming = self._incoming.of(turn.client_id)
         peers = self._members.peers
         if any(each.staging is not None for each in coming):

@@ -65,15 +65,17 @@ _OFFER_AGAIN: Final = 5.0
 
 
 class Leaving:
-    """A session that moves to another node, which knows this attempt by ``move``.
+    """A session that is moving to ``node``. ``move`` is the nonce of the attempt.
 
-    ``confirmed``: that node has the session, and ``epoch`` is that of its key there. ``begun_again``: that node has
-    asked once more. ``earlier``: earlier attempts to move the session, and ``asked`` the nodes of those attempts that
-    had asked for it; in the meantime, another node may have begun the session again and given it back. ``anew``: the
-    key names the other node, which has not asked for the session, as far as this node remembers. ``apart``: the session
-    began again there while this node was away, and what others keep for this one does not move with it. ``closed``: the
-    session accepts no new messages any more. ``last_epoch``: of the key when this node last had it; 0: not known.
-    ``left`` is set when the session is no longer leaving. ``timer`` ends the wait for the other node.
+    ``confirmed`` is set when that node has asked for the first piece: the session is there, with a key of ``epoch``.
+    ``last_epoch`` is the epoch of the key when this node last had it, or 0 if it is not known. ``begun_again`` is set
+    when the node has asked for the session a second time. ``earlier`` has the nonces of earlier attempts, and ``asked``
+    the nodes that asked in those.
+
+    ``anew``: the key names the other node, but this node does not remember a question of it. ``apart``: the session
+    began again there while this node was away, so that kept messages of others do not move with it. ``closed``: the
+    session accepts no new messages. ``timer`` ends the wait for the other node, and ``left`` is set when the session is
+    no longer leaving.
     """
 
     def __init__(self, context: ClusterContext, session: Session, node: str, move: str) -> None:
@@ -98,7 +100,8 @@ class Leaving:
 
 
 class Outgoing:
-    """``leaves``: whether a session is on its way; ``left``: waits until it no longer is."""
+    """Hands over the sessions of this node. Other nodes call it: ``PREPARE``, then ``FETCH`` until END, then ``DONE``,
+    or ``CANCEL``. ``leaves`` returns whether a session is moving to another node."""
 
     def __init__(
         self,
@@ -144,7 +147,8 @@ class Outgoing:
         return client_id in self._leaving
 
     def is_closed(self, client_id: str) -> bool:
-        """Return whether this node accepts no new messages for a session that another node has."""
+        """Return whether this node accepts no new messages for a session that another node has, whatever marks
+        arrive."""
         leaving = self._leaving.get(client_id)
         return leaving is not None and leaving.closed
 
@@ -255,8 +259,8 @@ class Outgoing:
         )
 
     def last_epoch(self, client_id: str) -> int:
-        """Return the epoch of the key of a session that is here, or is leaving, when this node last had it; 0: not
-        known."""
+        """Return the epoch of the key of a session that is here, or is leaving, when this node last had it, or 0 if it
+        is not known."""
         leaving = self._leaving.get(client_id)
         if leaving is not None:
             return leaving.last_epoch
@@ -506,9 +510,9 @@ class Outgoing:
     # ------------------------------------------------- a session that was taken away
 
     def lost(self, session: Session, node: str, epoch: int, clean_start: bool, anew: bool, last_epoch: int) -> None:
-        """Offer the rest of a session to another node, because the bucket names that node. ``epoch``: of its key there.
-        ``anew``: the session began there without this node. ``last_epoch``: of its key, if this node had the session
-        until now; otherwise 0."""
+        """Offer the rest of a session to ``node``, because the key names that node. ``epoch`` is the epoch of the key
+        there, and ``last_epoch`` that of the key with which this node had the session until now, or 0. ``anew``: the
+        session began there without this node."""
         client_id = session.client_id
         leaving = self._leaving.get(client_id)
         earlier: set[str] = set()

@@ -29,7 +29,7 @@ from .session_transfer import BUSY, MORE, PIECE_BYTES, Piece, moved_delivery
 
 
 class Fetched(Protocol):
-    """The progress of the other node: as in ``Fetch``."""
+    """How far the other node is: the fields of ``Fetch``."""
 
     @property
     def taken(self) -> int: ...
@@ -39,11 +39,11 @@ class Fetched(Protocol):
 
 
 class QueuePieces:
-    """The pieces of one session's queue.
+    """The pieces of one session's queue. ``Leaving`` and ``KeptStay`` have one each.
 
-    ``number``: of the last piece, and ``sent`` its messages, which are not in the queue any more. ``lock``: for one
-    question at a time. ``on_sent`` is called with each new piece before it leaves, ``on_dropped`` when the other node
-    has confirmed the last one.
+    ``sent`` has the messages of piece ``number``, the last one; they are not in the queue any more. ``lock`` admits one
+    question at a time. ``on_sent`` is called with each new piece before it leaves, and ``on_dropped`` when the other
+    node has confirmed one.
     """
 
     def __init__(self, context: ClusterContext, session: Session) -> None:

@@ -48,15 +48,16 @@ class NotStored(Exception):
 
 
 class Ended(msgspec.Struct, array_like=True, frozen=True):
-    """Row of table ``session_keys_ended``: this node's copy of a session has ended, because the session has ended
-    according to its key with this revision. While the key stays so, any session of that client on this node has begun
-    since."""
+    """Row of table ``session_keys_ended``: this node's copy of the session was deleted, because the session has ended
+    according to its key with this revision. If this node has a session of the client while the key has that revision,
+    the session is a newer one."""
 
     revision: int
 
 
 class SessionKeys:
-    """Which node has which session; ``claims`` changes it for a CONNECT."""
+    """The keys of bucket ``sessions``, which this node reads and writes. ``Claims`` takes and gives back keys for a
+    CONNECT; the parts of a move ask questions (``SessionNodes``). ``places`` is what the bucket has reported."""
 
     def __init__(self, context: ClusterContext, members: Members, moves: Moves) -> None:
         self._context = context
@@ -256,7 +257,7 @@ class SessionKeys:
         return self.places.has(client_id, revision)
 
     def peer(self, node: str) -> Peer | None:
-        """Return another node; ``None``: it is not a member any more."""
+        """Return another node, or ``None`` if it is not a member any more."""
         return self._members.peers.get(node)
 
     @property
@@ -292,8 +293,8 @@ class SessionKeys:
     # --------------------------------------------------------------- for a claim
 
     def simply_here(self, client_id: str) -> bool | None:
-        """Return whether this node has the session of a client, and nothing is left to settle; ``None``: no node has
-        one."""
+        """Return whether this node has the session of a client, and nothing is left to settle. Return ``None`` if no
+        node has a session."""
         busy = client_id in self._locks or client_id in self._unanswered
         if busy or self._moves.leaves(client_id) or self._moves.is_undecided(client_id):
             return False
@@ -351,7 +352,8 @@ class SessionKeys:
         return self._locks.locked(client_id)
 
     def _others(self, *earlier: dict[str, bool] | None) -> dict[str, bool]:
-        """Return those of these nodes that are other members; for each, the last value applies."""
+        """Return the nodes in these dictionaries that are other members. If several dictionaries name a node, the last
+        one counts."""
         found = {node: wanted for each in earlier if each for node, wanted in each.items()}
         found.pop(self._context.node, None)
         if self._members.known:

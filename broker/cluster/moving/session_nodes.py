@@ -13,8 +13,8 @@ from .session_transfer import Keeper, MovedSession, Prepared
 
 
 class SessionPlace(NamedTuple):
-    """The node that has a session. ``node``: empty if no node has it. ``revision``: of the bucket when this was
-    written; it only grows. ``earlier``: as in ``wire.SessionKey``."""
+    """The node that has a session; ``node`` is empty if no node has it. ``revision`` is the revision of the key, which
+    only grows. ``earlier`` is that of ``wire.SessionKey``."""
 
     node: str
     uid: str
@@ -23,7 +23,7 @@ class SessionPlace(NamedTuple):
 
 
 class SessionNodes(Protocol):
-    """Which node has which session; the methods are those of ``SessionKeys``."""
+    """What the parts of a move ask about the node of a session. ``SessionKeys`` implements it."""
 
     async def known(self) -> None:
         """Wait until the bucket has reported which node has each session."""
@@ -66,7 +66,7 @@ class SessionNodes(Protocol):
 
 
 class Moves(Protocol):
-    """The moves of sessions to and from this node; the methods are those of ``Handover``."""
+    """What ``SessionKeys`` and ``Claims`` ask the moves of this node. ``Handover`` implements it."""
 
     @property
     def checks_owner(self) -> bool:
@@ -129,7 +129,7 @@ class Moves(Protocol):
 
 
 class SessionsHere(Protocol):
-    """What a session that leaves needs to know of this node's side; ``Handover`` does."""
+    """What ``Outgoing`` asks about the sessions that are at this node. ``Handover`` implements it."""
 
     def is_coming(self, client_id: str) -> bool:
         """Return whether a session cannot move on to another node yet."""

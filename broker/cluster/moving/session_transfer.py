@@ -39,10 +39,10 @@ PIECE_BYTES: Final = 262_144
 
 
 class Prepare(msgspec.Struct, array_like=True, frozen=True):
-    """The question for a session whose client has connected to the node that asks. ``move``: the name of this attempt,
-    never used again. ``revision``: of the key, as far as that node knows. ``owner``: see ``ClientInfo.owner``.
-    ``check_owner``: whether to refuse a session of another owner. ``absent``: no client has connected; the session is
-    to move only if its client is not connected."""
+    """The question for a session whose client has connected to the node that asks. ``move`` is the nonce of this
+    attempt. ``revision`` is that of the key, as far as the node knows. ``owner`` is that of ``ClientInfo.owner``; if
+    ``check_owner`` is set, a session of another owner is refused. ``absent``: no client has connected, and the session
+    moves only if its client is not connected."""
 
     client_id: str
     move: str
@@ -55,7 +55,8 @@ class Prepare(msgspec.Struct, array_like=True, frozen=True):
 
 
 class MovedDelivery(msgspec.Struct, array_like=True, frozen=True):
-    """A delivery that moves. ``number``: of the message in the store of its old node; 0: it is in no store."""
+    """A delivery that moves. ``number`` is the message's number in the store of its old node, or 0 if it is not
+    stored."""
 
     body: records.StoredBody
     qos: int
@@ -75,9 +76,10 @@ class MovedWill(msgspec.Struct, array_like=True, frozen=True):
 
 
 class MovedSession(msgspec.Struct, array_like=True, frozen=True):
-    """A session without its queue. ``inflight``: in order of sending; ``None`` if PUBREL was sent. ``received``: Packet
-    Identifiers of QoS 2, each with its age. ``replays``: filters whose retained messages are yet to be sent.
-    ``announced``: see ``Session``."""
+    """A session without its queue. ``inflight`` has the messages in flight in the order in which they were sent; a
+    message is ``None`` if PUBREL was sent. ``received`` has the Packet Identifiers of QoS 2 messages from the client,
+    each with its age. ``replays`` has the filters whose retained messages are still to be sent. ``announced`` is that
+    of ``Session``."""
 
     record: records.SessionStored
     subscriptions: list[records.SubscriptionStored]
@@ -92,8 +94,8 @@ class MovedSession(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Keeper(msgspec.Struct, array_like=True, frozen=True):
-    """A node that keeps messages for a session: those that nodes that were away still send to it. ``taken`` and
-    ``doubt``: as in ``Fetch``. ``late``: the nodes that were away. ``epoch``: of the key when the session had left the
+    """A node that keeps messages for a session: those that its ``late`` senders, which were away, still send to it.
+    ``taken`` and ``doubt`` are those of ``Fetch``. ``epoch`` is the epoch of the key when the session had left the
     keeper."""
 
     node: str
@@ -104,10 +106,12 @@ class Keeper(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Prepared(msgspec.Struct, array_like=True, frozen=True):
-    """The answer to ``Prepare``. ``detail``: the reason of a refusal, for the log. ``earlier``: nodes that do not know
-    yet that the whole session has arrived at this node, as in ``wire.SessionKey``. ``doubts``: for each node that still
-    has a part of the session, the last messages that have arrived from it, by their numbers in its store. If the disk
-    of that node was full when it crashed, they are in its queue again.
+    """The answer to ``Prepare``. ``detail`` is the reason of a refusal, for the log. ``earlier`` has the nodes that do
+    not know yet that the whole session has arrived at this node, in the form of ``wire.SessionKey.earlier``.
+
+    ``doubts`` matters if the disk of a node was full when it crashed: messages that it has already handed over are in
+    its queue again. For each node that still has a part of the session, it has the last messages that have arrived from
+    that node, by their numbers in its store.
     """
 
     state: str
@@ -119,10 +123,11 @@ class Prepared(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Fetch(msgspec.Struct, array_like=True, frozen=True):
-    """The request for the next piece of a session's queue. ``taken``: the number of the last piece that is on disk
-    here. ``doubt``: the messages of that piece. ``rest``: nothing else was moved, so messages in flight are requested,
-    too. ``ended``: filters that the session is no longer subscribed to. ``turned``: the nodes that have sent their
-    marks (``turns``), when all running nodes have; ``epoch``: of the key that the marks name."""
+    """The request for the next piece of a session's queue. ``taken`` is the number of the last piece that is on disk at
+    the asking node, and ``doubt`` has the messages of that piece. ``rest``: only the queue moves, so that messages in
+    flight are requested, too. ``ended`` has the filters from which the client has unsubscribed since. ``turned`` has
+    the nodes that have sent their marks, and is ``None`` until all running nodes have; ``epoch`` is the epoch that the
+    marks name."""
 
     client_id: str
     move: str
@@ -135,8 +140,8 @@ class Fetch(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Piece(msgspec.Struct, array_like=True, frozen=True):
-    """A piece of a session's queue. ``late``: nodes that have not sent their marks here. ``held``: nodes whose messages
-    wait here for earlier messages, which other nodes keep."""
+    """A piece of a session's queue. ``late`` has the nodes that have not sent their marks to the answering node.
+    ``held`` has the nodes whose messages wait there for earlier messages, which other nodes keep."""
 
     state: str
     number: int = 0
@@ -146,8 +151,9 @@ class Piece(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Done(msgspec.Struct, array_like=True, frozen=True):
-    """The whole session has arrived, or is no longer needed. ``keep``: keep what nodes send that have not sent the mark
-    of this epoch. ``over``: the session has ended, or continued elsewhere without the messages kept for it."""
+    """The report that the whole session has arrived, or is no longer needed. ``keep``: keep messages for the session
+    from nodes that have not sent the mark of ``epoch``. ``over``: the session has ended, or continued elsewhere without
+    the kept messages."""
 
     client_id: str
     move: str
@@ -157,14 +163,14 @@ class Done(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Offer(msgspec.Struct, array_like=True, frozen=True):
-    """The sender has the rest of a session that another node has now."""
+    """The offer of a node that has the rest of a session, to the node that the key names."""
 
     client_id: str
     move: str
 
 
 def moved_delivery(delivery: Delivery, now: float, body: records.StoredBody | None = None) -> MovedDelivery:
-    """Return the form in which a delivery moves. ``body``: of a message that may be paged out."""
+    """Return the form in which a delivery moves. ``body`` is given if the message may be paged out."""
     message = delivery.message
     stored = stored_of(message)
     return MovedDelivery(
@@ -273,7 +279,7 @@ _RELEASED: Final = Delivery(Message(""), 2)
 
 
 def with_qos0(limits: Limits) -> Limits:
-    """Return the same limits, with QoS 0 in the queue, too: the client is connected, only not to this session."""
+    """Return the same limits, but let the queue accept QoS 0: the client is connected, although not to this session."""
     return Limits(
         limits.max_inflight,
         limits.max_awaiting_rel,

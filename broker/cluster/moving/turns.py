@@ -43,7 +43,8 @@ TURN: Final = "handover.turn"
 
 
 class Mark(msgspec.Struct, array_like=True, frozen=True):
-    """From here on, ``node`` takes messages for this client's session. ``epoch``: of its key there."""
+    """The mark of a node: after it in the node's links, messages for this client's session are for ``node``. ``epoch``
+    is the epoch of the key there."""
 
     client_id: str
     node: str
@@ -60,8 +61,8 @@ class TurnAsked(msgspec.Struct, array_like=True, frozen=True):
 
 
 class TurnRow(msgspec.Struct, array_like=True, frozen=True):
-    """Row of table ``handover_turns``, by client ID. ``Turn`` describes the fields. ``over``: the row has only ended
-    stays; a session of this client that the node may have began later."""
+    """Row of table ``handover_turns``, by client ID: the fields of ``Turn``. ``over``: the row has only ended stays,
+    and any session of this client here has begun later."""
 
     default: bool
     others: list[str] = []
@@ -75,14 +76,15 @@ class TurnRow(msgspec.Struct, array_like=True, frozen=True):
 
 
 def kept_name(client_id: str, epoch: int) -> str:
-    """Return the client ID of the session that keeps messages for a stay. The stay ended when another node had the key
-    with this epoch."""
+    """Return the client ID of the internal session that keeps messages for a stay. The stay ended when another node had
+    the key with this epoch."""
     return f"{KEPT}{epoch}:{client_id}"
 
 
 class Stay:
-    """An ended stay: the session was here from its key's epoch ``begun`` until the key named another node at ``ended``.
-    ``session`` takes messages that nodes still send here for it. ``apart``: its subscriptions, by filter."""
+    """An ended stay. The session was here from its key's epoch ``begun`` until the key named another node at epoch
+    ``ended``. ``session`` is the internal session that gets the messages which nodes still send here for the stay, and
+    ``apart`` has its subscriptions, by filter."""
 
     __slots__ = ("apart", "begun", "ended", "session")
 
@@ -94,19 +96,27 @@ class Stay:
 
 
 class Turn:
-    """Which messages of other nodes a session takes here.
+    """Decides which messages of other nodes a client's session gets here.
 
-    ``session``: ``None`` if it is elsewhere, or is not the session of these stays. ``default``: whether the session
-    takes messages of a node that is not in ``others``; for a node in ``others``, the opposite applies. ``marks``: for
-    each node, the epoch of its last mark, and whether the mark named this node. ``filters``: those of the subscriptions
-    that have moved; all other subscriptions take any message; ``None``: all have moved. ``epoch``: of the key when the
-    session arrived here, or when this node last had it before it left. ``kept``: the subscriptions are not in the
-    node's router, so that this node's own messages are not taken. ``stays``: the ended stays, by ``Stay.ended``.
-    ``early``: for each node that is so far behind that its messages are for an ended stay, which stay. ``waiting``:
-    whether earlier messages of a node are still to arrive from elsewhere. In the meantime, its new ones go to ``held``.
-    ``anew``: the session has not moved here but has begun here, so that each of its filters may also have been one of
-    the session before. ``behind``: nodes whose messages were for an ended stay, and are for the session that has begun
-    here since, until their next mark.
+    For example, C has sent the mark with epoch 11, which names this node, and the session arrived here with epoch 11:
+    messages of C are for the session. A, which has not sent a mark, is in ``others``: its messages are not for the
+    session yet.
+
+    ``session`` is ``None`` if the session is elsewhere, or has begun after the stays that are known here. ``epoch`` is
+    the epoch of the key when the session arrived here; if it has left, the epoch when this node last had it. ``marks``
+    has, by node, the epoch of its last mark, and whether the mark named this node. The session gets the messages of
+    nodes in ``others`` if ``default`` is not set; if ``default`` is set, of all nodes except these.
+
+    ``filters`` are the filters of the subscriptions that have moved, or ``None`` if all have; other subscriptions get
+    every message. ``kept``: the subscriptions are not in the node's router, so that this node's own messages are not
+    for the session. ``anew``: the session began here instead of moving here, so that each of its filters may have been
+    subscribed by the session before it.
+
+    ``stays`` has the ended stays, by ``Stay.ended``. ``early`` has the nodes that are so far behind that their messages
+    are for one of these stays, with its ``ended``. ``behind`` has nodes for which that was so before the session began
+    here: until their next mark, their messages are for the session. ``waiting`` returns whether earlier messages of a
+    node are still to arrive from elsewhere; until then, new ones go to the session that ``held`` returns. ``changed``
+    wakes tasks that wait for marks.
     """
 
     __slots__ = (
@@ -169,7 +179,8 @@ class Turn:
             self.set(node, here and over is None and self.session is not None)
 
     def inherit(self) -> None:
-        """Let the session take the messages of nodes that are for ended stays: it has begun here without those."""
+        """Let the session get the messages of nodes that are for ended stays, because it has begun here without those
+        stays."""
         for node in self.early:
             self.behind.add(node)
             self.set(node, True)
@@ -198,8 +209,8 @@ class MovesOfTurns(Protocol):
         """Note that a mark alone has begun this turn."""
 
     def last_epoch(self, client_id: str) -> int:
-        """Return the epoch of the key of a client's session that is here or is leaving, when this node last had it; 0:
-        not known."""
+        """Return the epoch of the key of a client's session that is here or is leaving, when this node last had it, or
+        0 if it is not known."""
 
     def is_closed(self, client_id: str) -> bool:
         """Return whether this node accepts no new messages for a session that another node has, whatever marks
@@ -207,7 +218,8 @@ class MovesOfTurns(Protocol):
 
 
 class Turns:
-    """The turns of this node, by client ID."""
+    """The turns of this node, by client ID. ``LinkReceiver`` calls it for each message of another node, if there is a
+    turn."""
 
     def __init__(
         self,
@@ -310,7 +322,8 @@ class Turns:
         return turn
 
     def settle(self, turn: Turn, session: Session) -> None:
-        """Deliver new messages to the session itself, except those of nodes that have not sent a mark yet."""
+        """Deliver new messages to ``session`` itself. Messages of nodes that have not sent their marks are still for
+        the old place."""
         late = {name for name in self._members.peers if not turn.marked(name) and not turn.takes(name)}
         self._replace(turn, session)
         turn.default = True
@@ -331,13 +344,13 @@ class Turns:
             self._end(before, filter)
 
     def _leaves(self, session: Session, epoch: int) -> Turn:
-        """Return the turn of a session that is leaving. ``epoch``: of its key when this node last had it; 0: not
-        known."""
+        """Add the turn of a session that is leaving, and return it. ``epoch`` is the epoch of the key when this node
+        last had it, or 0 if it is not known."""
         return self._make(session.client_id, session, TurnRow(True, epoch=epoch))
 
     def hand_over(self, turn: Turn, to: Session, epoch: int) -> None:
-        """Let ``to`` take messages that nodes still send here for the session, which is elsewhere. ``epoch``: of its
-        key there."""
+        """Let ``to`` get the messages that nodes still send here for a session which has left. ``epoch`` is the epoch
+        of its key at the other node."""
         stay = turn.stays[epoch] = Stay(to, turn.epoch, epoch)
         durability = self._broker.durability
         for filter, subscription in turn.apart.items():
@@ -410,8 +423,8 @@ class Turns:
             self._broker.router.unsubscribe(subscription)
 
     def ended(self, client_id: str, session: Session, filter: str) -> None:
-        """Delete a filter that the client has unsubscribed from, wherever its session is now. ``session``: that of the
-        client, or of a stay."""
+        """Delete a filter from which the client has unsubscribed, wherever its session is now. ``session`` is the
+        session of the client, or that of a stay."""
         turn = self._turns.get(client_id)
         if turn is None:
             return

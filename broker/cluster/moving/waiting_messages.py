@@ -30,7 +30,8 @@ _HELD: Final = "\0held:"
 
 
 class DeferredMessages:
-    """The messages that wait, by client ID."""
+    """Stores the messages that wait, in internal sessions by client ID. ``Staging`` and ``HeldMessages`` decide when
+    messages wait."""
 
     def __init__(self, context: ClusterContext, receiver: SessionReceiver) -> None:
         self._context = context
@@ -65,7 +66,7 @@ class DeferredMessages:
         return list(self._held)
 
     def open_staging(self, session: Session) -> Session:
-        """Let new messages wait from now on."""
+        """Open the staging session of a session: from now on, it gets the new messages."""
         staging = self._open(_STAGING, session)
         staging.clear_subscriptions()
         for subscription in session.subscriptions.values():
@@ -73,7 +74,7 @@ class DeferredMessages:
         return staging
 
     def open_held(self, session: Session, node: str) -> Session:
-        """Let messages of this node wait from now on."""
+        """Return the session that holds the messages of this node. It is created if necessary."""
         held = self._held.setdefault(session.client_id, {})
         if node not in held:
             held[node] = self._open(f"{_HELD}{node}\0", session)
@@ -94,13 +95,13 @@ class DeferredMessages:
         return self._broker.life.open_internal(client, with_qos0(session.limits), self._context.clock.now())
 
     def stage(self, staging: Session, subscription: Subscription) -> None:
-        """Let messages wait that match the subscription."""
+        """Subscribe the staging session in place of the session."""
         staged = copy_for(staging, subscription)
         staging.put_subscription(staged)
         _subscribe_in_place(self._broker.router, subscription, staged)
 
     def unstage(self, staging: Session, filter: str) -> None:
-        """Delete the subscription, because its client has unsubscribed."""
+        """Delete the staging session's subscription, because the client has unsubscribed."""
         staged = staging.pop_subscription(filter)
         if staged is not None:
             self._broker.router.unsubscribe(staged)
@@ -150,9 +151,9 @@ class DeferredMessages:
                     waiting.journal.done(waiting, (delivery,))
 
     def _deliver_one(self, session: Session, delivery: Delivery, body: records.StoredBody | None = None) -> None:
-        """Deliver one message. A queue is restored in the order in which its messages were stored, so a message that
-        arrived while others were fetched is stored again, after those. ``body``: of a message that may have left
-        memory; without it, the message stays as it is."""
+        """Deliver one message. A message that arrived while others were fetched is stored again, after those: a restart
+        restores a queue in the order in which its messages were stored. ``body`` is given for a message that may have
+        left memory; without it, the message stays in the store as it is."""
         session.now = now = self._context.clock.now()
         message = delivery.message
         stored = stored_of(message)
@@ -182,6 +183,7 @@ def _subscribe_in_place(router: Router, old: Subscription, new: Subscription) ->
 
 
 def _only_others(session: Session, topic: str) -> bool:
-    """Return whether No Local excludes the client's own messages of this topic."""
+    """Return whether all subscriptions that match this topic have No Local, so that the client does not get its own
+    messages."""
     found = [each for each in session.subscriptions.values() if not each.group and matches(each.topic_filter, topic)]
     return bool(found) and all(each.no_local for each in found)

@@ -68,8 +68,9 @@ STARTING: Final = 15.0
 
 
 class NatsBuckets:
-    """``quorum``: whether the buckets can be written. ``on_lost``: as in ``nats.Nats``. ``on_settled`` is called each
-    time that all of them exist, and when there is no quorum to create them: there is nothing to wait for then."""
+    """The buckets of the cluster, over one connection at a time. ``quorum`` is set while they can be written.
+    ``on_lost`` is that of ``Nats``. ``on_settled`` is called when all buckets exist, and when there is no quorum to
+    create them: a start need not wait any longer."""
 
     def __init__(self, settings: ClusterSettings, on_settled: Callable[[], None]) -> None:
         self.quorum = False
@@ -224,8 +225,8 @@ class NatsBuckets:
         await asyncio.sleep(PAUSE)
 
     def _servers(self, connection: NatsConnection) -> int:
-        """Return the number of servers. A server that is configured by hostname and known to the others by its address
-        counts twice."""
+        """Return the number of servers. A server with a hostname in the settings counts twice if the other servers know
+        it by its address."""
         return max(len(self._settings.servers), 1 + len(connection.servers))
 
     async def _make_buckets(self, connection: NatsConnection, servers: int, waited: float) -> None:

@@ -546,10 +546,12 @@ class NatsConnection:
     async def request_many(
         self, subject: str, requests: Sequence[tuple[str, int, bytes]], timeout: float
     ) -> list[bytes | None]:
-        """Send writes to a stream together: the rest of the subject, the number of its last message, and data. Return
-        the answers; ``None``: there was none. ``timeout``: seconds without any answer.
+        """Send writes to a stream together. Each write is the rest of the subject, the number of its last message, and
+        the data. Return the answers; an answer is ``None`` if there was none. ``timeout`` is the longest time in
+        seconds without any answer.
 
-        :raises Unavailable: nothing was sent."""
+        :raises Unavailable: nothing was sent.
+        """
         if self.lost.is_set():
             raise Unavailable("not connected")
         first, self._next = self._next + 1, self._next + len(requests)

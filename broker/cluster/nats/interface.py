@@ -20,8 +20,8 @@ MAX_PAYLOAD: Final = "max_payload of the NATS server"
 
 
 class BucketEntry(NamedTuple):
-    """The value of a key; ``None``: it was deleted. ``revision`` is that of the bucket: it grows with every change of
-    any key. ``about``: data that was written with the deletion."""
+    """The value of a key, or ``None`` if it was deleted. ``revision`` grows with every change of any key of the bucket.
+    ``about`` is data that was written with the deletion."""
 
     key: str
     value: bytes | None
@@ -54,7 +54,8 @@ class TooLarge(Exception):
 
 
 def fits(value: bytes, max_payload: int) -> bool:
-    """Return whether a bucket accepts a value of this size. ``max_payload``: that of the server; 0: not known yet."""
+    """Return whether a bucket accepts a value of this size. ``max_payload`` is the server's limit, or 0 if it is not
+    known yet."""
     return not max_payload or len(value) + HEADROOM <= max_payload
 
 
@@ -67,8 +68,8 @@ class NoAnswer(Exception):
 
 
 class Watch(Protocol):
-    """A running watch. ``revision``: that of the last reported entry. ``current``: all entries from the start have been
-    reported."""
+    """A running watch. ``revision`` is the revision of the last reported entry. ``current`` is set when all entries
+    from the start have been reported."""
 
     revision: int
     current: bool
@@ -143,13 +144,14 @@ class Nats(Protocol):
         Unavailable: it was certainly not written. :raises TooLarge: it cannot be written; see ``fits``."""
 
     async def write_many(self, bucket: str, writes: Sequence[BucketWrite]) -> list[int | None]:
-        """Send writes to different keys together, each once; return the revision for each that was written. ``None``:
-        it was not written, or that is not known, as with ``Unknown``.
+        """Send writes to different keys together, each once. Return for each the revision, or ``None`` if it was not
+        written or was not answered (``Unknown``).
 
-        :raises Unavailable: none was written."""
+        :raises Unavailable: none was written.
+        """
 
     async def read(self, bucket: str, key: str) -> BucketEntry | None:
-        """Return the leader's entry, including deletions; ``None``: the key never existed.
+        """Return the leader's entry, including deletions, or ``None`` if the key never existed.
 
         :raises Unavailable: no connection or no leader. :raises NoAnswer: no reply in time."""
 

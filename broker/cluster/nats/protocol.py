@@ -18,7 +18,7 @@ _COPIED: Final = 4096
 
 
 class Msg:
-    """A message. ``head``: its headers in their encoded form; empty: there are none."""
+    """A message. ``head`` has its headers in encoded form, and is empty if it has none."""
 
     __slots__ = ("data", "head", "reply", "subject")
 
@@ -30,7 +30,7 @@ class Msg:
 
     @property
     def headers(self) -> dict[str, str] | None:
-        """Return the headers, with the code in the first line as ``Status``; None: there are none."""
+        """Return the headers, with the code in the first line as ``Status``, or ``None`` if there are none."""
         return headers_of(self.head) if self.head else None
 
     @property
@@ -40,7 +40,7 @@ class Msg:
 
 
 def published(subject: str, reply: str, headers: bytes, data: bytes) -> list[bytes]:
-    """Return a message to the server in pieces. ``headers``: from ``header_lines``, or empty."""
+    """Return a message to the server in pieces. ``headers`` is the result of ``header_lines``, or empty."""
     to = (f"{subject} {reply}" if reply else subject).encode()
     if headers:
         head = b"HPUB %s %d %d\r\n%s" % (to, len(headers), len(headers) + len(data), headers)

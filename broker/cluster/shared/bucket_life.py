@@ -1,5 +1,5 @@
-"""BucketLife: identifies the bucket that a node has read, so that a bucket that was lost with its servers is filled
-again."""
+"""BucketLife: identifies the bucket that a node has read. If the NATS servers lose a bucket, the nodes notice that the
+new one is another, and fill it again."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -25,10 +25,9 @@ NEVER: Final[Version] = (0, 0)
 
 
 class BucketRecord(msgspec.Struct, array_like=True, frozen=True):
-    """Identifies a bucket. ``generation`` grows with each bucket that was lost, ``by`` is the uid of the node that
-    created it.
-
-    ``filled``: up to which version the nodes that filled it had read the previous bucket."""
+    """The record that identifies a bucket. ``generation`` grows with each bucket that was lost, and ``by`` is the uid
+    of the node that created it. ``filled``: the nodes that filled the bucket had read the previous one up to this
+    version."""
 
     id: str
     generation: int
@@ -37,7 +36,7 @@ class BucketRecord(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Joined(msgspec.Struct, array_like=True, frozen=True):
-    """The bucket that this node's data comes from; ``reached``: the node knows all changes up to this revision."""
+    """The bucket that this node's data comes from. The node knows all its changes up to revision ``reached``."""
 
     cluster: str
     id: str
@@ -46,7 +45,8 @@ class Joined(msgspec.Struct, array_like=True, frozen=True):
 
 
 class BucketLife:
-    """The life of one bucket. ``table``: where this node stores it."""
+    """What this node knows of one bucket and of earlier ones of the same name. ``table`` is the node's table for
+    that."""
 
     def __init__(self, context: ClusterContext, bucket: str, table: str) -> None:
         self._context = context
@@ -57,7 +57,8 @@ class BucketLife:
 
     @property
     def joined(self) -> Joined | None:
-        """The bucket of this cluster that this node read last; ``None``: it was in another cluster, or in none."""
+        """The bucket of this cluster that this node read last, or ``None`` if the node was in another cluster, or in
+        none."""
         joined = self._table.get(RECORD)
         return joined if joined is not None and joined.cluster == self._context.name else None
 
@@ -97,7 +98,7 @@ class BucketLife:
                 await asyncio.sleep(AGAIN)
 
     async def filled(self, version: Version) -> None:
-        """Tell all nodes that the bucket has been filled with the data up to this version."""
+        """Write to the record that the bucket has the data up to this version."""
         while True:
             try:
                 entry = await self._nats.read(self._bucket, RECORD)
@@ -110,7 +111,7 @@ class BucketLife:
                 await asyncio.sleep(AGAIN)
 
     async def read_again(self, key: str) -> BucketEntry | None:
-        """Return the bucket's entry of a key, as soon as it can be read."""
+        """Return the bucket's entry of a key. Wait until it can be read."""
         while True:
             await asyncio.sleep(AGAIN)
             try:

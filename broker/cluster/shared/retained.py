@@ -57,8 +57,9 @@ _LATER: Final = 60.0
 
 
 class Unwritten(msgspec.Struct, array_like=True, frozen=True):
-    """A row for a topic with a change that the bucket may not have yet. ``base``: how far this node had read (bucket
-    and revision). ``at``: the date of the change, ``moment``: the same at this node."""
+    """A row for a topic with a change that the bucket may not have yet. ``bucket`` and ``base`` say how far this node
+    had read: which bucket, and up to which revision. ``at`` is the date of the change, and ``moment`` the same time at
+    this node."""
 
     bucket: str
     base: int
@@ -248,7 +249,8 @@ class ClusterRetained(SharedMap[RetainedChange, _Known, str, tuple[str, Retained
                 return
 
     async def _write_value(self, change: RetainedChange, data: bytes | None) -> int | None:
-        """Write a value, and return its revision; ``None``: try again; -1: the bucket has a newer change.
+        """Make one attempt to write a value, and return its revision. Return ``None`` if another attempt is needed, and
+        -1 if the bucket has a newer change.
 
         Each write is a compare-and-set, so that an unanswered attempt cannot be applied after later changes.
 
@@ -303,7 +305,8 @@ class ClusterRetained(SharedMap[RetainedChange, _Known, str, tuple[str, Retained
             return None
 
     async def _settle(self, asked: list[tuple[str, float]]) -> list[bool]:
-        """See ``Settling``: write this node's changes of topics that another node is about to clear."""
+        """Write this node's changes of topics that another node is about to clear (``Settling``). Return for each
+        whether the bucket has them."""
         found: list[asyncio.Future[None] | None] = []
         for name, latest in asked:
             change = self._changes.get(name)

@@ -16,8 +16,8 @@ PROMPT: Final = 1.0
 
 
 class EntryOrigin(NamedTuple):
-    """The date of an entry of the bucket, the node that wrote it, and its moment there. For a deletion, ``until`` is as
-    in ``retained_values.Deletion``."""
+    """The origin of an entry of the bucket: its date, the node that wrote it, and the moment at that node. ``until`` is
+    that of ``retained_values.Deletion``, if the entry is a deletion."""
 
     date: float
     node: str
@@ -27,13 +27,13 @@ class EntryOrigin(NamedTuple):
 
 
 class RetainedChange(SharedChange):
-    """A topic whose retained message was changed here.
+    """A topic whose retained message was changed here. ``ClusterRetained`` keeps it until the bucket has the change.
 
-    ``base``: how far this node had read at the time of the change. ``at``: its date; 0: the message has expired, and
-    ``expired`` is the date of the message. ``moment``: of the last change. ``count`` grows with each change; ``sent``:
-    the one that is written together with others. ``restored``: the change is from before this node's start; the node
-    may have forgotten that it was written, and later changes. ``waiting``: futures that are done when the bucket has
-    the change of that ``count``, or a later one.
+    ``at`` is the date of the last change and ``moment`` its moment; ``base`` is the revision up to which this node had
+    read the bucket then. If the message has expired, ``at`` is 0 and ``expired`` is the date of the message. ``count``
+    grows with each change, and ``sent`` is the count that is written together with other topics. ``restored``: the
+    change was made before this node's start, and the node may have forgotten later changes. ``waiting`` has futures,
+    each with the count of a change: they are done when the bucket has that change, or a later one.
     """
 
     __slots__ = ("at", "base", "count", "expired", "moment", "restored", "sent", "topic", "waiting")
@@ -66,12 +66,15 @@ class RetainedChange(SharedChange):
 def is_later(
     there: EntryOrigin, change: RetainedChange, node: str, uid: str, clear: bool, settled: dict[str, Moment], now: float
 ) -> bool:
-    """Return whether a value of the bucket stays, because it is later than a change of this node.
+    """Return whether the value of the bucket is later than this node's change, so that the value stays.
 
-    ``node``, ``uid``: of this node. ``clear``: the change clears the topic. ``settled``: for the nodes that have
-    answered the question of this clear, by their uids, up to which moment their changes are older. ``now``: by
-    ``Clock.now``. If the value is a deletion whose question this node has answered, that answer decides. Values that
-    this node has written since its start are older. Otherwise, dates decide, except for a clear that was not delayed.
+    ``node`` and ``uid`` are those of this node. ``clear`` is set if the change clears the topic; ``settled`` then has,
+    by the uid of each node that has answered the question of this clear, the moment up to which its changes are older.
+    ``now`` is the time by ``Clock.now``.
+
+    The first rule that applies decides: a value that this node has written since its start is older. If the value is a
+    deletion and this node has answered its question, that answer decides. If the value's node has answered the question
+    of this clear, its answer decides. A clear that is written promptly is later. Otherwise the later date wins.
     """
     if there.node == node and not change.restored:
         return False

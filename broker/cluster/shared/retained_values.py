@@ -30,10 +30,10 @@ _PUBLISHERS: Final = 1000
 
 
 class RetainedValue(msgspec.Struct, array_like=True, frozen=True):
-    """A retained message as in the bucket; its time is a date. ``mountpoint``: its publisher's. ``version``: the
-    position up to which the writing node had read an earlier bucket, which was lost. ``at``: the date when the message
-    was retained, which is later than its own if it was delayed or copied; 0: not known. ``moment``: the same at the
-    writing node."""
+    """A retained message as in the bucket; its time is a date. ``mountpoint`` is that of its publisher. ``version`` is
+    set if the message was written again after the loss of a bucket: how far the node had read the lost one. ``at`` is
+    the date when the message was retained, which is later than its own date if it was delayed or copied, or 0 if it is
+    not known. ``moment`` is the same time at the writing node."""
 
     body: records.StoredBody
     mountpoint: str
@@ -43,8 +43,8 @@ class RetainedValue(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Deletion(msgspec.Struct, array_like=True, frozen=True):
-    """The value of a deletion: the date of the clear, or of the message that has expired. ``until``: for nodes that
-    have answered the question of the clear, by their uids, up to which moment their changes are older."""
+    """The value of a deletion. ``at`` is the date of the clear, or of the message that has expired. ``until`` has, by
+    the uid of each node that has answered the question of the clear, the moment up to which its changes are older."""
 
     at: float
     until: dict[str, Moment] = {}
@@ -96,8 +96,8 @@ class RetainedValues:
         return self._values.value(data)
 
     def read(self, entry: BucketEntry, topic: str | None) -> tuple[str, RetainedValue] | None:
-        """Return the node that wrote an entry, and its value; ``None`` if it has no valid one. ``topic``: of an entry
-        with this key that was valid."""
+        """Return the node that wrote an entry, and its value, or ``None`` if the entry has no valid one. ``topic`` is
+        the topic of an earlier valid entry with this key, if there was one."""
         read = None if entry.value is None or entry.key == RECORD else self._values.value(entry.value)
         if read is None:
             return None
@@ -112,7 +112,8 @@ class RetainedValues:
         return header.node, value
 
     def origin(self, entry: BucketEntry, topic: str | None) -> EntryOrigin:
-        """Return the origin of an entry. Of a deletion by other means, nothing is known. ``topic``: as in ``read``."""
+        """Return the origin of an entry. If something other than a node has deleted the key, nothing is known.
+        ``topic`` is that of ``read``."""
         if entry.value is None:
             deleted = self._deletion.value(entry.about) if entry.about else None
             if deleted is None or not valid_time(deleted[1].at):
@@ -138,7 +139,7 @@ class RetainedValues:
         return restored_message(body, topic, publisher, self._clock.now())
 
     def _publisher(self, client_id: str, username: str | None, proved: bool, mountpoint: str) -> ClientInfo:
-        """Return the publisher of a message from the bucket, one for many messages."""
+        """Return the publisher of a message from the bucket. Messages of the same publisher share one object."""
         known = self._publishers.get((client_id, username, proved, mountpoint))
         if known is None:
             if len(self._publishers) >= _PUBLISHERS:
@@ -151,5 +152,5 @@ class RetainedValues:
 
 
 def is_same(message: Message, body: records.StoredBody) -> bool:
-    """Return whether a message of this node is that of a value."""
+    """Return whether this node's message is the one in this value."""
     return message.id == body.id and message.payload == body.payload and message.qos == body.qos

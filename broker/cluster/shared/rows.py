@@ -42,7 +42,8 @@ _OTHER_BUCKET: Final = -1
 
 
 class RowValue(msgspec.Struct, array_like=True, frozen=True):
-    """A row as in the bucket. ``version``: of a row that was in an earlier bucket, which was lost."""
+    """A row as in the bucket. ``version`` is set if the row was in an earlier bucket, which was lost: the version that
+    it had there."""
 
     table: str
     key: str
@@ -51,7 +52,7 @@ class RowValue(msgspec.Struct, array_like=True, frozen=True):
 
 
 class RowVersion(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """The version of a row of this node; ``gone``: the row was deleted in that version."""
+    """The version of a row of this node. ``gone``: the row was deleted in that version."""
 
     generation: int
     revision: int
@@ -63,7 +64,7 @@ class RowVersion(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class _Operation:
-    """The changes of one request. ``pending``: changes that the cluster does not have yet."""
+    """The changes of one request of an operator. ``pending`` has those that the bucket does not have yet."""
 
     __slots__ = ("failure", "future", "open", "pending", "task")
 
@@ -85,7 +86,7 @@ _operation: ContextVar[_Operation | None] = ContextVar("_operation", default=Non
 
 
 class _Change(SharedChange):
-    """A row that was changed here. ``before``: the value that the cluster had. ``version`` grows with each change of
+    """A row that was changed here. ``before`` is the value that the bucket had. ``version`` grows with each change of
     the row."""
 
     __slots__ = ("before", "key", "operations", "table", "value", "version")
@@ -126,7 +127,7 @@ class _Row(NamedTuple):
 
 
 class Rows(SharedMap[_Change, _Known, _Row, RowValue]):
-    """``taipan.broker.persistence.tables.SharedRows`` of a node of a cluster."""
+    """The rows of operators, the same on all nodes. The tables call it as ``persistence.tables.SharedRows``."""
 
     def __init__(self, context: ClusterContext) -> None:
         super().__init__(context, BUCKET, TOO_LARGE)
@@ -161,8 +162,8 @@ class Rows(SharedMap[_Change, _Known, _Row, RowValue]):
         return self._last
 
     def forget(self) -> None:
-        """Forget the bucket, because this node leaves the cluster: its rows are its own from now on, and the next join
-        is a first one."""
+        """Forget the bucket, because this node leaves the cluster. Its rows are its own from now on; if it joins again,
+        it joins as a new node."""
         self._life.forget()
         self._forget_versions()
 
@@ -225,15 +226,15 @@ class Rows(SharedMap[_Change, _Known, _Row, RowValue]):
             raise NotAgreed(operation.failure)
 
     def _end_of_turn(self) -> None:
-        """Write the changes of one loop iteration: new rows are written before the rows that they replace are
+        """Write the changes of one loop iteration. New rows are written before the rows that they replace are
         deleted."""
         turn, self._turn = self._turn, []
         for change in [each for each in turn if each.value is not None] + [each for each in turn if each.value is None]:
             self._begin(change)
 
     async def _write(self, change: _Change) -> None:
-        """Write a change until the bucket has it or another one, or, if an operation waits for it, until the bucket
-        cannot be reached."""
+        """Write a change until the bucket has it, or has another one. If an operation waits for the change, give up
+        when the bucket cannot be reached."""
         while True:
             while not self.joined:
                 if not await self.wait_until_joined(_MAX_WAIT / 2) and change.operations:
@@ -257,8 +258,9 @@ class Rows(SharedMap[_Change, _Known, _Row, RowValue]):
         self._apply_later(change)
 
     async def _write_value(self, change: _Change, value: bytes | None, base: int, nonce: str) -> int | None:
-        """Write a value, and return its revision; ``None``: the change has ended without a write. ``_OTHER_BUCKET``: it
-        is to be written to a new bucket."""
+        """Write a value, and return its revision. Return ``None`` if the change has ended without it: another node's
+        change was first, or the write failed and was undone. Return ``_OTHER_BUCKET`` if the bucket was lost: then the
+        value has to be written to the next one."""
         data = None if value is None else self._wire.write(RowValue(change.table, change.key, value))
         while True:
             try:
@@ -300,7 +302,7 @@ class Rows(SharedMap[_Change, _Known, _Row, RowValue]):
             await asyncio.sleep(AGAIN)
 
     async def _winner(self, change: _Change) -> BucketEntry:
-        """Return the entry that the bucket has in place of a change."""
+        """Return the entry of the bucket that another node wrote first."""
         while True:
             try:
                 entry = await self._nats.read(BUCKET, change.name)
@@ -392,7 +394,8 @@ class Rows(SharedMap[_Change, _Known, _Row, RowValue]):
     # -------------------------------------------------------------------- join
 
     async def _probe(self) -> None:
-        """Find out whether rows can be changed, before an operator does."""
+        """Read the bucket every few seconds. ``Nats.quorum`` then shows whether rows can be changed, before an operator
+        tries."""
         while True:
             await asyncio.sleep(_PROBE)
             try:

@@ -34,16 +34,17 @@ BEFORE: Final[Moment] = (0, 0.0)
 
 
 class SettleAnswer(msgspec.Struct, array_like=True, frozen=True):
-    """What a node answers about a topic. Its changes up to ``until`` are older than the clear, all others are newer;
-    ``None``: it has started since the clear, and cannot tell. ``written``: the bucket has the older ones."""
+    """What a node answers about a topic. Its changes up to ``until`` are older than the clear, and all others are
+    newer. ``until`` is ``None`` if the node has started since the clear: then it cannot tell. ``written``: the bucket
+    has all its older changes."""
 
     until: Moment | None
     written: bool
 
 
 class Settled(NamedTuple):
-    """What other nodes answered about a topic. ``until``: by their uids, see ``SettleAnswer``. ``complete``: all other
-    nodes have answered, and the bucket has all their changes that are older than the clear."""
+    """What the other nodes answered about a topic. ``until`` has ``SettleAnswer.until`` by the uid of each node.
+    ``complete``: all other nodes have answered, and the bucket has all their changes that are older than the clear."""
 
     until: dict[str, Moment]
     complete: bool
@@ -53,10 +54,12 @@ NOBODY: Final = Settled({}, True)
 
 
 class Settling:
-    """The questions to other nodes, and the answers of this node.
+    """The questions about cleared topics to other nodes, and the answers of this node. ``ClusterRetained`` calls
+    ``elsewhere`` before it writes a clear.
 
-    ``written``: waits for a moment until the bucket has this node's changes up to a time (``Clock.now``) of keys, and
-    returns for each whether it does."""
+    ``written`` is called with keys, each with a time (``Clock.now``). It waits a moment until the bucket has this
+    node's changes up to that time, and returns for each key whether it does.
+    """
 
     def __init__(
         self,
@@ -85,7 +88,7 @@ class Settling:
 
     @property
     def moment(self) -> Moment:
-        """The present."""
+        """The present moment at this node."""
         return self._wire.incarnation, self._clock.now()
 
     async def elsewhere(self, name: str, at: float) -> Settled:
@@ -112,10 +115,11 @@ class Settling:
         return settled
 
     async def _ask(self, peer: Peer, asked: dict[str, float]) -> list[SettleAnswer] | None:
-        """Ask a node until it answers, or is no longer Running; ``None``: it has not answered, or could not.
+        """Ask a node until it answers or is no longer Running. Return ``None`` if there is no answer.
 
-        How long ago the clear was travels with each question. Therefore, it does not matter how late the question
-        arrives, nor what time it is by the other node's clock."""
+        Each question says how long ago the clear was. Therefore the answer is right however late the question arrives,
+        and whatever the other node's clock says.
+        """
         timeout = ANSWER_TIMEOUT
         while True:
             now = self._clock.now()

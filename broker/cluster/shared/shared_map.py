@@ -49,7 +49,7 @@ class SharedChange:
 
 
 class KnownValue:
-    """A value in the bucket."""
+    """The revision of a value in the bucket."""
 
     __slots__ = ("revision",)
 
@@ -226,7 +226,8 @@ class SharedMap(ABC, Generic[ChangeT, KnownT, OwnT, ReadT]):
             self._joining = self._tasks.run(self._join())
 
     def _told(self, entry: BucketEntry) -> None:
-        """Apply an entry, unless it is known already; during a change of this node, keep it."""
+        """Apply an entry, unless it is known already. If a change of this node is under way, keep the entry for its
+        end."""
         if entry.key == RECORD:
             self._record_told(entry)
             return
@@ -268,8 +269,8 @@ class SharedMap(ABC, Generic[ChangeT, KnownT, OwnT, ReadT]):
         return any(entry.value is not None and entry.key != RECORD for entry in self._seen.values())
 
     async def _offer(self, name: str, offered: Callable[[BucketEntry | None], tuple[bytes | None, int] | None]) -> None:
-        """Write one value to a new bucket. ``offered``: returns the data and the revision to replace, for the entry
-        that the bucket has; ``None``: that entry, or its absence, is newer."""
+        """Write one value to a new bucket. ``offered`` is called with the entry that the bucket has, and returns the
+        data and the revision to replace, or ``None`` if the bucket's entry is newer."""
         entry = self._seen.get(name)
         while True:
             found = offered(entry)
@@ -291,8 +292,8 @@ class SharedMap(ABC, Generic[ChangeT, KnownT, OwnT, ReadT]):
             return
 
     def _mirror(self, record: BucketRecord, replaced: bool) -> None:
-        """Make this node's values those of the bucket, plus those that are too large for it. ``replaced``: delete the
-        latter, too, because the node was not in this cluster."""
+        """Make this node's values those of the bucket. Values that are too large for the bucket stay here, except if
+        ``replaced`` is set because this node was not in the cluster before."""
         first = self._life.joined is None
         self.generation = record.generation
         seen, self._seen = self._seen, {}
@@ -319,7 +320,8 @@ class SharedMap(ABC, Generic[ChangeT, KnownT, OwnT, ReadT]):
     # ---------------------------------------------------------------- of each map
 
     def _batched(self, change: ChangeT) -> BucketWrite | None:
-        """Return the write of a change that can be written together with others; ``None``: it is written alone."""
+        """Return the write of a change that can be written together with others, or ``None`` if it has to be written
+        alone."""
         return None
 
     def _written(self, change: ChangeT, value: bytes, revision: int) -> None:
@@ -331,7 +333,7 @@ class SharedMap(ABC, Generic[ChangeT, KnownT, OwnT, ReadT]):
 
     @abstractmethod
     def _apply(self, entry: BucketEntry) -> None:
-        """Make this node's value that of the bucket."""
+        """Make this node's value of the key the one in the entry."""
 
     def _record_told(self, entry: BucketEntry) -> None:
         """Note that another node has changed the record of the bucket."""
@@ -365,14 +367,14 @@ class SharedMap(ABC, Generic[ChangeT, KnownT, OwnT, ReadT]):
 
     @abstractmethod
     def _read(self, entry: BucketEntry) -> ReadT | None:
-        """Return the value of an entry; ``None``: it is not readable."""
+        """Return the value of an entry, or ``None`` if it is not readable."""
 
     def _begin_mirror(self, record: BucketRecord) -> None:
         """Prepare the changes of the meantime for this bucket."""
 
     @abstractmethod
     def _mirror_entry(self, record: BucketRecord, entry: BucketEntry, read: ReadT, own: OwnT | None) -> None:
-        """Make this node's value that of the bucket. ``own``: the value that it has."""
+        """Make this node's value of the key the one in the entry. ``own`` is the value that the node has."""
 
     @abstractmethod
     def _delete_own(self, record: BucketRecord, own: OwnT) -> None:
