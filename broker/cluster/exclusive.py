@@ -1,9 +1,10 @@
-"""Exclusive subscriptions of all nodes: a shared row for each says which client has it.
+"""Exclusive subscriptions in a cluster: a shared row for each exclusive filter says which client has it.
 
-A claim is a compare-and-set on the row, which the cluster has before SUBACK. The row names the client, so a session
-that moves keeps its subscription. It counts as long as the session does: until the key of the session is deleted, or,
-if the session ends with its connection, while the node that the client was connected to is running. If two nodes
-disagree after a partition, the row decides, and the subscription of the other client ends."""
+Before SUBACK, a node claims the filter by a compare-and-set on the row. The row names the client, so that a session
+keeps its subscription when it moves. The row is valid as long as the session: until the key of the session is deleted;
+or, if the session ends with its connection, as long as the client's node runs. If two nodes disagree after a partition,
+the row decides, and the other client loses its subscription.
+"""
 
 import asyncio
 import logging
@@ -33,8 +34,8 @@ _ATTEMPTS: Final = 3
 
 
 class ExclusiveHolder(msgspec.Struct, array_like=True, frozen=True):
-    """Row of the table, by Topic Filter with the mount point. ``node``: the node of the claim. ``persistent``: the
-    session outlives its connection, and can move."""
+    """Row of the table, by Topic Filter with the mount point. ``node`` is the node that claimed the filter.
+    ``persistent``: the session outlives its connection, and can move."""
 
     client_id: str
     node: str
@@ -59,7 +60,8 @@ class ClusterExclusive:
         members.on_removed.append(self._removed)
 
     def start(self) -> None:
-        """Begin, when the node's sessions are restored: claim what they have, as soon as the rows are read."""
+        """Claim the exclusive subscriptions of this node's sessions as soon as the rows are read. Called when the
+        sessions are restored."""
         self._exclusive.claims = self
         self._tasks.run(self._begin())
 
@@ -95,7 +97,7 @@ class ClusterExclusive:
                     break
 
     async def _put(self, session: Session, topic_filter: str) -> bool:
-        """Return whether the row is the session's. If the cluster has another one, that is in the table now."""
+        """Return whether the row is now the session's. If the bucket has another row, the table has that one now."""
         try:
             self._table.put(topic_filter, self._row(session))
             await self._rows.agreed()
@@ -107,8 +109,8 @@ class ClusterExclusive:
         return True
 
     async def _is_free(self, session: Session, topic_filter: str) -> bool:
-        """Return whether the session may claim the filter. NATS is asked for the node of a session before its row
-        is regarded as that of an ended one."""
+        """Return whether the session may claim the filter. If the row is another client's, NATS is asked which node has
+        the session of that client, before the session is regarded as ended."""
         there = self._exclusive.holders.get(topic_filter)
         if there is not None and there is not session and self._is_here(there):
             return False
@@ -173,8 +175,8 @@ class ClusterExclusive:
         asyncio.get_running_loop().call_soon(self._decide_between, session, topic_filter)
 
     def _decide_between(self, session: Session, topic_filter: str) -> None:
-        """End one of two subscriptions to the same filter: that of ``session``, unless its client has the row; then
-        that of the other session."""
+        """Two sessions here have the same exclusive filter: end the subscription of the session whose client does not
+        have the row."""
         row = self._table.get(topic_filter)
         there = self._exclusive.holders.get(topic_filter)
         subscription = session.subscriptions.get(EXCLUSIVE_PREFIX + topic_filter)
@@ -188,12 +190,13 @@ class ClusterExclusive:
             self._lose(session, topic_filter, row or self._row(there))
 
     def _is_here(self, session: Session) -> bool:
-        """Return whether a session of this node has not moved to another one, which leaves a copy for a while."""
+        """Return whether a session is this node's. If it has moved, a copy stays here for a while."""
         return self._session_keys.node_of(session.client_id) is None
 
     def _compare(self, topic_filter: str) -> None:
-        """Compare a row with the sessions of this node. A row of another client decides: it was written when its node
-        could reach the cluster, and this node may have been taken for stopped."""
+        """Compare a row with the sessions of this node. If the row names another client, a session here loses the
+        subscription: the row was written by a node that could reach the cluster, and this node may have been regarded
+        as Stopped."""
         session = self._exclusive.holders.get(topic_filter)
         row = self._table.get(topic_filter)
         if session is None:
@@ -223,7 +226,8 @@ class ClusterExclusive:
                     self._table.remove(topic_filter)
 
     def _lose(self, session: Session, topic_filter: str, row: ExclusiveHolder) -> None:
-        """End a subscription that another client has on another node, because this node was without the others."""
+        """End a subscription of this node, because a client of another node has claimed the filter while this node was
+        without NATS."""
         broker = self._context.broker
         broker.unsubscribe(session, EXCLUSIVE_PREFIX + topic_filter)
         broker.metrics.refusals.add("exclusive_subscription_lost")

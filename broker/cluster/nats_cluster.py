@@ -54,7 +54,8 @@ _LAST_FRAMES: Final = 2.0
 
 
 class NatsCluster:
-    """Implements ``core.cluster.Cluster`` over NATS. Created before the store is opened, started after recovery."""
+    """The cluster of a node, over NATS; the broker uses it as ``core.cluster.Cluster``. It is created before the store
+    is opened, and started after recovery."""
 
     clustered: bool = True
 
@@ -66,9 +67,9 @@ class NatsCluster:
         directory: Path | None = None,
         host: Host | None = None,
     ) -> None:
-        """``zone_of``: settings and limits by a listener's name. ``refusal_of_will``: as in
-        ``recovery.recover_in_steps``. ``directory``: the node's data directory, if it keeps data. ``host``: runs a lost
-        node from its copy; ``None``: this node itself is run in that way."""
+        """``zone_of`` returns settings and limits by the name of a listener. ``refusal_of_will`` is that of
+        ``recovery.recover_in_steps``. ``directory`` is the node's data directory, if it keeps data. ``host`` runs a
+        lost node from its copy, and is ``None`` if this node itself is run in that way."""
         self.context = context
         self.nats = context.nats
         self.strict_subscribe = context.settings.strict_subscribe
@@ -120,10 +121,11 @@ class NatsCluster:
         self.shipping.on_replaced.append(self._replaced)
 
     async def prepare(self) -> SalvageReport | None:
-        """Before the store is opened: find out whether another node has taken over this one. Return what was damaged in
-        the file of the store, if it was read.
+        """Find out whether another node has taken over this one, before the store is opened. If the file of the store
+        was read for that, return what was damaged in it.
 
-        :raises NatsRefused: this NATS cannot be used."""
+        :raises NatsRefused: this NATS cannot be used.
+        """
         if self.takeovers is None or self.replica_records is None or self._directory is None:
             return None
         await self.nats.start()
@@ -387,8 +389,8 @@ class NatsCluster:
         await self.membership.wait_until_heard()
 
     def unfinished(self) -> dict[str, int]:
-        """Return what this node owes to other nodes, by kind; if that is nothing, it can leave without a loss. Its
-        sessions are not included."""
+        """Return, by kind, how much this node still has to do for other nodes. If it is nothing, the node can leave
+        without a loss, apart from its sessions."""
         return {
             "messages_for_other_nodes": self.owed_to_others,
             "moves": self.handover.unfinished,

@@ -59,7 +59,9 @@ written."""
 
 
 class Wills:
-    """``changed``: a Will is active now, waits, or was deleted. ``hold``: a Will from the store."""
+    """The Wills of this node in bucket ``wills``, and those of nodes that die. The broker calls ``changed`` when a
+    client's Will becomes active, starts its delay, or is deleted; recovery calls ``hold`` with a Will from the
+    store."""
 
     def __init__(
         self,
@@ -133,9 +135,9 @@ class Wills:
         self._timers.add(handle)
 
     async def withdraw(self) -> None:
-        """Delete this node's keys, because it leaves: no other node publishes its Wills.
+        """Delete this node's keys, because it leaves: then no other node publishes its Wills.
 
-        :raises ChangeRefused: the bucket still has some.
+        :raises ChangeRefused: not all keys could be deleted.
         """
         self._withdrawn = True
         for client_id in (*self._ours, *self._active):
@@ -176,7 +178,8 @@ class Wills:
         return True
 
     def _has_key(self, client_id: str) -> bool:
-        """Return whether the bucket may have this Will; otherwise no other node publishes it."""
+        """Return whether the bucket may have the client's present Will. If it has not, no other node publishes that
+        Will."""
         if client_id in self._unclaimed or client_id in self._over or client_id in self._earlier:
             return False  # the key has an earlier Will
         return client_id in self._ours or client_id in self._active
@@ -327,7 +330,7 @@ class Wills:
             self._tasks.run(self._publish_own(client_id, entry.key, header.uid))
 
     def _published_elsewhere(self, client_id: str, node: str) -> None:
-        """Delete a Will that another node has published, because this node did not answer for long."""
+        """Delete a Will of this node, because another node has published it while this one did not answer."""
         if client_id in self._earlier:
             self._end_earlier(client_id)
             return
@@ -390,8 +393,8 @@ class Wills:
             session.will, session.will_number = will, number
 
     def publish_held(self) -> None:
-        """Publish held Wills, when it is known which of them another node has published. If this node has left, none
-        are."""
+        """Publish held Wills when it is known which of them another node has published. If this node has left, no other
+        node has published any."""
         held, self._held = self._held, []
         now = self._context.clock.now()
         durability = self._broker.durability

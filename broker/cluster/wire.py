@@ -59,7 +59,7 @@ def thing_key(thing: str) -> str:
 
 
 class Header(msgspec.Struct, array_like=True, frozen=True):
-    """The writer of a message or value. ``uid`` and ``incarnation``: as in ``core.cluster.Member``."""
+    """The writer of a message or value. ``uid`` and ``incarnation`` are those of ``core.cluster.Member``."""
 
     cluster: str
     node: str
@@ -81,7 +81,7 @@ class Refusals:
         self._counts.add("cluster_" + reason)
 
     def add(self, reason: str, node: str, setting: str, times: int = 1) -> None:
-        """Count and log. ``node``: the sender. ``setting``: the setting that decides about it."""
+        """Count and log a refusal. ``node`` is the sender, and ``setting`` the setting that decides about it."""
         self._counts.add("cluster_" + reason, times)
         now = self._now()
         if now < self._told.get((reason, node), 0.0):
@@ -105,14 +105,14 @@ class Reader(Generic[BodyT]):
         self._decode = msgspec.msgpack.Decoder(kind).decode
 
     def message(self, data: bytes) -> tuple[Header, BodyT] | None:
-        """Decode a message from another node that is admitted at present, or ``None`` if the message was refused."""
+        """Decode a message from another node, or return ``None`` if the message is refused."""
         header = self._wire.header(data)
         if header is None or not self._wire.admits(header):
             return None
         return self._body(header, data)
 
     def value(self, data: bytes) -> tuple[Header, BodyT] | None:
-        """Decode a value of a bucket, whichever node wrote it, also this one, or ``None`` if it is not readable."""
+        """Decode a value of a bucket, whichever node wrote it, or return ``None`` if the value is not readable."""
         header = self._wire.header(data)
         return None if header is None else self._body(header, data)
 
@@ -125,11 +125,9 @@ class Reader(Generic[BodyT]):
 
 
 class Wire:
-    """Writes and reads in the name of one node. Call ``identify`` first.
-
-    ``admits``: whether messages of a node are accepted at present; ``members`` sets it. ``version``: the version that
-    is written, the newest that all nodes read.
-    """
+    """Writes and reads in the name of one node. Call ``identify`` first. ``admits`` returns whether messages of a node
+    are accepted at present; ``Admission`` sets it. ``version`` is the version that is written: the newest that all
+    nodes read."""
 
     def __init__(self, cluster: str, node: str, refusals: Refusals) -> None:
         self.cluster = cluster
@@ -158,7 +156,7 @@ class Wire:
         self._start = bytes((version, OLDEST)) + len(header).to_bytes(2, "big") + header
 
     def write(self, body: object) -> bytes:
-        """Return header and body as bytes. ``body``: a struct of this module, or a tuple with its fields."""
+        """Return header and body as bytes. ``body`` is a struct of this module, or a tuple with its fields."""
         return self._start + self._encode(body)
 
     def body(self, body: object) -> bytes:
@@ -224,8 +222,8 @@ def valid_body(body: records.StoredBody) -> bool:
 
 
 class Heartbeat(msgspec.Struct, array_like=True, frozen=True):
-    """A sign of life. ``versions``: the oldest and the newest that the node reads. ``hears``: keys of the nodes that it
-    hears. ``leaving``: the node is stopping in order."""
+    """A heartbeat. ``versions`` are the oldest and the newest version that the node reads. ``hears`` has the keys of
+    the nodes that it hears. ``leaving``: the node stops in order."""
 
     number: int
     versions: tuple[int, int]
@@ -234,11 +232,14 @@ class Heartbeat(msgspec.Struct, array_like=True, frozen=True):
 
 
 class MemberRecord(msgspec.Struct, array_like=True, frozen=True):
-    """A node in bucket ``members``. ``started``: Unix seconds. ``forced_out``: by an operator; the node may not come
-    back with this ``uid``, nor with one of ``refused_uids``. These are of nodes of this name that were forced out
-    before, the newest last. ``durable``: the data, and so the ``uid``, outlive the process. ``rack``: setting
-    ``cluster.rack``; None: the node keeps no copies of others. Without a ``uid``: the last node of this name has
-    left."""
+    """The record of a node in bucket ``members``. ``started`` is in Unix seconds. ``durable``: the data, and so their
+    ``uid``, outlive the process. ``rack`` is setting ``cluster.rack``, or ``None`` if the node keeps no copies of
+    others.
+
+    ``forced_out``: an operator has removed the node, and it may not come back with this ``uid``. It may not come back
+    with one of ``refused_uids`` either: nodes of this name that were forced out before, the newest last. A record
+    without a ``uid`` remains when the last node of this name has left.
+    """
 
     node: str
     uid: str
@@ -257,10 +258,8 @@ class MemberRecord(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Request(msgspec.Struct, array_like=True, frozen=True):
-    """A call. ``number``: chosen by the calling node, never used again. ``offset``: where the requested rest of the
-    answer begins.
-
-    A request without a reply subject confirms that the whole answer has arrived."""
+    """A call. ``number`` is chosen by the calling node, and never used again. ``offset`` is the position of the
+    requested rest of the answer. A request without a reply subject confirms that the whole answer has arrived."""
 
     number: int
     method: str
@@ -269,8 +268,8 @@ class Request(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Reply(msgspec.Struct, array_like=True, frozen=True):
-    """The answer to a call. ``failure``: why the call failed; empty: it succeeded. ``size``: of the whole answer.
-    ``part``: the answer from the requested offset on."""
+    """The answer to a call, or a part of it. ``failure`` says why the call failed, and is empty if it succeeded.
+    ``size`` is the size of the whole answer, and ``part`` its bytes from the requested offset on."""
 
     failure: str
     size: int
@@ -281,9 +280,9 @@ class Reply(msgspec.Struct, array_like=True, frozen=True):
 
 
 class NodeRoute(msgspec.Struct, array_like=True, frozen=True):
-    """A value of bucket ``routes``: a node has subscribers of this topic filter. ``members``, ``connected``: of a
-    Shared Subscription (``$share/...``), how many members the node has, and how many of them are connected.
-    ``durable``: a durable session has subscribed to the filter, or had since the filter has subscribers there. Messages
+    """A value of bucket ``routes``: a node has subscribers of this filter. For a Shared Subscription (``$share/...``),
+    ``members`` is the number of members that the node has, and ``connected`` how many of them are connected.
+    ``durable``: a durable session has subscribed to the filter, or had while the filter had subscribers there. Messages
     for other filters need not survive the node."""
 
     filter: str
@@ -309,10 +308,11 @@ class PublisherRecord(msgspec.Struct, array_like=True, frozen=True):
 
 
 class MessageRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A message. ``flags``: QoS in two bits, RETAIN as the third. ``publisher``: index in the frame; -1: the node
-    itself. ``age``: milliseconds since it was published. ``group``: the message is only for a member of this Shared
-    Subscription, or for a session, with these Subscription ``identifiers``. ``waited``: milliseconds, at least, for
-    which the message was in the link because that was closed."""
+    """A message. ``flags`` has the QoS in two bits, and RETAIN as the third. ``publisher`` is an index in the frame, or
+    -1 if the node itself is the publisher. ``age`` is the time in milliseconds since the message was published. If
+    ``group`` is set, the message is only for a member of this Shared Subscription, or only for one session, with these
+    Subscription ``identifiers``. ``waited`` is the least time in milliseconds for which the message was in the link
+    while that was closed."""
 
     topic: str
     payload: bytes
@@ -329,11 +329,13 @@ class MessageRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 class RunRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """Messages of one publisher as PUBLISH packets, as it sent them or could have sent them: everything about them is
-    in Topic Names, payloads, properties and flags. ``before``: the index in the frame of the message that follows.
-    ``version``: of the packets. ``age``, ``waited``: as in a message. ``ids``: of each message; empty if they have
-    none. ``topic``: of all ``count`` messages, which have one QoS, 0 or 1; empty: not specified. ``id_number``: of the
-    first message. If it is set, the ids consist of ``id_prefix`` and this number or the following ones, and ``ids`` is
-    empty."""
+    in Topic Names, payloads, properties and flags.
+
+    ``before`` is the index in the frame of the message that follows. ``version`` is the MQTT version of the packets.
+    ``age`` and ``waited`` are those of ``MessageRecord``. If ``topic`` is set, all ``count`` messages have this topic
+    and the same QoS, 0 or 1. ``ids`` has the id of each message, and is empty if they have none. If ``id_number`` is
+    set, ``ids`` is empty, too: the ids consist of ``id_prefix`` and this number or the following ones.
+    """
 
     before: int
     publisher: int
@@ -349,10 +351,10 @@ class RunRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Frame(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Messages for another node, ``runs`` of them as packets. ``number`` grows with every frame. Messages of QoS 1 and
-    2 have the sequence numbers from ``first`` on; no message has a number between ``after`` and ``first``. ``part``:
-    index, number of parts, and bytes of a part of a frame that is larger than NATS allows. Such a frame has no other
-    content."""
+    """Messages for another node; ``runs`` are those that travel as packets. ``number`` grows with every frame. Messages
+    of QoS 1 and 2 have the sequence numbers from ``first`` on; no message has a number between ``after`` and ``first``.
+    If the frame is larger than NATS allows, it travels in several frames that have nothing but a ``part``: its index,
+    the number of parts, and its bytes."""
 
     number: int
     after: int
@@ -364,8 +366,9 @@ class Frame(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class LinkAck(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """An acknowledgement to the node with this ``uid`` and ``incarnation``. ``frame``: the newest that has arrived.
-    ``sequence``: all messages up to this number are on disk. ``gap``: the messages after ``sequence`` are missing."""
+    """An acknowledgement to the node with this ``uid`` and ``incarnation``. ``frame`` is the number of the newest frame
+    that has arrived. All messages up to ``sequence`` are on disk. ``gap``: the messages after ``sequence`` are
+    missing."""
 
     uid: str
     incarnation: int
@@ -375,17 +378,17 @@ class LinkAck(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Hello(msgspec.Struct, array_like=True, frozen=True):
-    """The question that opens a link. ``after``: the number before the first that the link has to send, for a node that
-    does not know the link. ``acked``: the number up to which all messages were acknowledged since this node started;
-    for messages that need not survive, the acknowledgement is not on disk."""
+    """The question that opens a link. ``after`` is the number before the first message that the link has to send, for a
+    node that does not know the link. ``acked`` is the number up to which all messages were acknowledged since this node
+    started. For messages that need not survive, the acknowledgement is not on disk."""
 
     after: int
     acked: int = 0
 
 
 class HelloAnswer(msgspec.Struct, array_like=True, frozen=True):
-    """The answer that opens a link. ``taken``: the last number that has arrived. ``stored``: all messages up to this
-    number are on disk."""
+    """The answer that opens a link. ``taken`` is the number of the last message that has arrived, and all messages up
+    to ``stored`` are on disk."""
 
     taken: int
     stored: int
@@ -395,15 +398,17 @@ class HelloAnswer(msgspec.Struct, array_like=True, frozen=True):
 
 
 class SessionKey(msgspec.Struct, array_like=True, frozen=True):
-    """A value of bucket ``sessions``: the key of a session.
+    """A value of bucket ``sessions``: the key of a session. For example, the key of ``pump-7`` names node B, whose data
+    has this ``uid``.
 
-    ``node``, ``uid``: the node that has the session, and its data. ``node`` is empty if no node has the session; the
-    rest that other nodes still have of it is void then. ``owner``: the user of the session (``ClientInfo.owner``).
-    ``clean_start``: the session is new, and anything that other nodes had before is void. ``earlier``: the nodes
-    without which the session continued, and whether the rest that they have is still needed. While there are such
-    nodes, the key stays when the session ends, so that they do not mistake their rest for the session. ``giver``: the
-    node that the session came from, if it was not certain that the whole session had arrived. If the session continues
-    without ``node``, ``giver`` may have a part of it, too.
+    ``node`` is empty if no node has the session; parts of it that other nodes still have are void then. ``owner`` is
+    the user of the session (``ClientInfo.owner``). ``clean_start``: the session is new, and everything that other nodes
+    had before is void.
+
+    ``earlier`` has the nodes without which the session continued, and whether the part that each has is still needed.
+    While there are such nodes, the key stays when the session ends, so that they do not mistake their part for the
+    session. ``giver`` is the node from which the session was still arriving when the key was written. If the session
+    continues without ``node``, ``giver`` may have a part of it, too.
     """
 
     client_id: str
@@ -416,8 +421,8 @@ class SessionKey(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Here(msgspec.Struct, array_like=True, frozen=True):
-    """A client has connected. ``stamp``: the client with the higher one stays. ``owner``, ``username``: see
-    ``ClientInfo``."""
+    """A client has connected. If two nodes have the client, the one with the higher ``stamp`` stays connected.
+    ``owner`` and ``username`` are those of ``ClientInfo``."""
 
     client_id: str
     stamp: int
@@ -427,8 +432,8 @@ class Here(msgspec.Struct, array_like=True, frozen=True):
 
 
 class HereBatch(msgspec.Struct, array_like=True, frozen=True):
-    """Clients that have connected. ``number``: of this message of this node. ``last``: the message only repeats the
-    last number. ``stamp``: the highest that the node has seen."""
+    """Clients that have connected. ``number`` is the number of this message of the node; if ``last`` is set, it is
+    repeated for nodes that have missed it. ``stamp`` is the highest stamp that the node has seen."""
 
     number: int
     last: bool
@@ -445,7 +450,7 @@ class SendAway(msgspec.Struct, array_like=True, frozen=True):
 
 
 class WillRecord(msgspec.Struct, array_like=True, frozen=True):
-    """A value of bucket ``wills``. ``published_by``: the other node that has published the Will."""
+    """A value of bucket ``wills``. ``published_by`` is the other node that has published the Will, if one has."""
 
     client_id: str
     will: records.WillStored

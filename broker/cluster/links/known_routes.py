@@ -27,7 +27,8 @@ _FORM: Final = 1
 
 
 class Saved(msgspec.Struct, array_like=True, frozen=True):
-    """The file: its format, the cluster's name, and the filters of each node that have subscribers there."""
+    """The content of the file: its format, the name of the cluster, and for each node the filters with subscribers
+    there."""
 
     form: int
     cluster: str
@@ -35,7 +36,7 @@ class Saved(msgspec.Struct, array_like=True, frozen=True):
 
 
 class KnownRoutes:
-    """``file``: None if nothing outlives the process."""
+    """The routes in the file. ``file`` is ``None`` if nothing of this node outlives the process."""
 
     def __init__(
         self, context: ClusterContext, membership: Members, routes: ClusterRoutes, links: Links, directory: Path | None

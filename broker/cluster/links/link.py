@@ -1,8 +1,8 @@
 """Link: a durable session whose client is another node.
 
-Its queue, window, paging, limits and journal are those of any session. ``LinkWriter`` puts its messages into frames.
-The other node's acknowledgements are cumulative: those of frames for the link's credit, those of sequence numbers when
-all messages up to there are on its disk. If frames get lost, the link sends again from the first message that is not
+Queue, window, paging, limits and journal work as for any session. ``LinkWriter`` sends its messages in frames. The
+other node acknowledges two things: the frames that have arrived, which frees the link's credit; and the sequence number
+up to which all messages are on its disk. If frames get lost, the link sends again from the first message that is not
 acknowledged.
 """
 
@@ -68,7 +68,8 @@ def link_limits(settings: ClusterSettings) -> Limits:
 
 
 class Link:
-    """Messages for one other node. ``open``: the other node has reported which message it expects first."""
+    """The messages for one other node. ``open`` is set when that node has reported which message it expects first.
+    ``Links`` has one for each node."""
 
     def __init__(
         self, context: ClusterContext, membership: Members, calls: Calls, routes: ClusterRoutes, peer: Peer
@@ -212,7 +213,7 @@ class Link:
 
     @property
     def _before_first(self) -> int:
-        """The number before the first message to send, as far as this node knows it."""
+        """The number before the first message that the link has to send, as far as this node knows."""
         if self._numbered:
             return self._writer.acked
         first = next(iter(self.session.inflight), 0)
@@ -348,7 +349,8 @@ class Link:
 
     @property
     def _unacknowledged(self) -> int:
-        """The number of messages of QoS 1 and 2 that were sent, or will be at the end of the iteration."""
+        """The number of messages of QoS 1 and 2 that are not acknowledged. It includes those that are sent at the end
+        of the iteration."""
         return len(self.session.inflight) + self._writer.held
 
     @property
@@ -408,8 +410,8 @@ class Links:
         link.update()
 
     def _replaced(self, peer: Peer) -> None:
-        """Count waiting messages as dropped: they were for the sessions of other data, and the node that has the name
-        now has no subscribers for them."""
+        """Count waiting messages as dropped, because the node has other data now: the messages were for sessions in the
+        earlier data."""
         link = self.links.get(peer.name)
         if link is None:
             return

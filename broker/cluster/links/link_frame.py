@@ -23,10 +23,10 @@ class LinkEntry:
     and QoS whose ids are successive or missing.
 
     ``first`` is the first message; a run keeps its other messages as complete PUBLISH ``packets`` only. ``version`` is
-    the MQTT version of the packets; 0: one message that needs more than its packet. ``delivery`` belongs to
-    such a message if it has a group or Subscription Identifiers. ``sequence``: the number of the first message; 0:
-    QoS 0. ``id_number``: of the first message; 0: it has no id, or one without a number. ``batch``: the batch that must
-    be on disk before the entry is sent. ``size``: in bytes, approximately.
+    the MQTT version of the packets, or 0 if the entry is one message that needs more than its packet. ``delivery``
+    belongs to such a message if it has a group or Subscription Identifiers. ``sequence`` is the sequence number of the
+    first message, or 0 at QoS 0. ``id_number`` is the number in its id, or 0 if there is none. ``batch`` must be on
+    disk before the entry is sent. ``size`` is in bytes, approximately.
     """
 
     __slots__ = ("batch", "count", "delivery", "first", "id_number", "packets", "sequence", "size", "version")
@@ -67,7 +67,7 @@ class LinkEntry:
         self.size += size
 
     def drop_first(self, count: int) -> None:
-        """Remove the first messages, which are acknowledged. ``size`` remains that of all messages."""
+        """Remove the first messages, which are acknowledged. ``size`` still includes them."""
         del self.packets[:count]
         self.count -= count
         self.sequence += count
@@ -145,7 +145,7 @@ class _Run:
         self._entries.append(entry)
 
     def record(self, before: int) -> tuple[object, ...]:
-        """Return the record of the run. ``before``: the place of the message that follows it."""
+        """Return the record of the run. ``before`` is the place of the message that follows the run in the frame."""
         packets = self.packets
         whole = packets[0] if len(packets) == 1 else b"".join(packets)
         topic, count = self._topic, len(packets)
@@ -168,11 +168,9 @@ class _Run:
 
 
 class LinkFrame:
-    """One frame. ``ids``: creates ids for messages that have none. ``now``: the time at which it is sent.
-
-    ``publishers``, ``messages`` and ``runs`` are the parts of the frame on the wire. ``count``: the number of messages,
-    ``size``: their bytes, approximately.
-    """
+    """The messages of one frame. ``LinkWriter`` adds entries, and sends ``publishers``, ``messages`` and ``runs``.
+    ``ids`` creates ids for messages that have none, and ``now`` is the time of sending. ``count`` is the number of
+    messages, and ``size`` is in bytes, approximately."""
 
     __slots__ = ("_ids", "_now", "_places", "_run", "count", "messages", "publishers", "runs", "size")
 
@@ -188,7 +186,8 @@ class LinkFrame:
         self.size = 0
 
     def add(self, entry: LinkEntry, since: float) -> None:
-        """Add an entry. ``since``: the time at which it was in the closed link already; 0: it was not, or not known."""
+        """Add an entry. ``since`` is a time at which the entry already waited in the closed link, or 0 if the link was
+        open or the time is not known."""
         self.size += entry.size
         self.count += entry.count
         message = entry.first

@@ -112,12 +112,15 @@ class LinkState:
 
 
 class LinkReceiver:
-    """Implements ``CommitWaiter`` of the group commit.
+    """Receives the frames of all other nodes. The group commit calls it as ``CommitWaiter``.
 
-    ``on_addressed`` is called with a message for one member of a Shared Subscription, its record, and the sending node;
-    ``on_mark`` with the same for a node's mark (``turns``). While sessions move, ``apart`` is called with each other
-    message and that node; otherwise, such messages are delivered to all matching subscriptions. ``on_new_node`` is
-    called with a node that has not sent any message yet.
+    Callbacks::
+
+        on_addressed   a message for one member of a Shared Subscription, its record, and the sending node
+        on_mark        the mark of a node (``turns``), its record, and the sending node
+        on_new_node    a node that has not sent any message yet
+        apart          set while sessions move: gets each other message and the sending node. Otherwise, such a
+                       message is delivered to all matching subscriptions
     """
 
     def __init__(self, context: ClusterContext, membership: Members, calls: Calls) -> None:
@@ -253,8 +256,8 @@ class LinkReceiver:
             self._process()
 
     def _joined(self, incoming: LinkState, frame: Frame) -> Frame | None:
-        """Return the whole frame when its last missing part has arrived, the part itself if there will be no whole
-        frame, and ``None`` while parts are missing."""
+        """Add a part of a frame. Return the whole frame if this was the last missing part, and ``None`` while parts are
+        missing. If there will be no whole frame, return the part itself."""
         assert frame.part is not None
         part, parts, data = frame.part
         if part == 0:
@@ -357,7 +360,7 @@ class LinkReceiver:
         fresh: bool,
         now: float,
     ) -> int:
-        """Take the frame's messages from ``place`` to ``end``, and return the number of the last one. ``fresh``: the
+        """Deliver the frame's messages from ``place`` to ``end``, and return the number of the last one. ``fresh``: its
         messages of QoS 0 have not arrived before."""
         for record in frame.messages[place:end] if place or end < len(frame.messages) else frame.messages:
             if record.flags & 3:
@@ -381,7 +384,7 @@ class LinkReceiver:
         fresh: bool,
         now: float,
     ) -> int:
-        """Do the same for a run of packets. -1: as in ``_refuse_run``."""
+        """Deliver a run of packets as ``_take_records`` does messages. Return -1 as ``_refuse_run`` does."""
         if (run.version != V4 and run.version != V5) or not 0 <= run.age <= _MAX_AGE:
             return self._refuse_run(incoming, frame, run, sequence)
         broker, apart, node = self._broker, self.apart, incoming.node
@@ -440,8 +443,8 @@ class LinkReceiver:
         return sequence
 
     def _refuse_run(self, incoming: LinkState, frame: Frame, run: RunRecord, sequence: int) -> int:
-        """Refuse a run. Its messages have their numbers all the same: return the last one. -1: that number is unknown,
-        and the rest of the frame is refused, too."""
+        """Refuse a run, and return the number of its last message: refused messages have numbers, too. Return -1 if the
+        number is unknown; then the rest of the frame is refused, too."""
         self._refuse_rest(incoming, frame)
         count = count_numbered(run.packets)
         if count < 0 or count > run.count > 0:
@@ -572,7 +575,7 @@ class LinkReceiver:
 
 
 def begun_since(session: Session, before: float) -> bool:
-    """Return whether a session began later than ``before`` and ends with its connection. Messages that another node had
+    """Return whether a session ends with its connection and has begun later than ``before``. Messages that another node
     accepted before are not for such a session."""
     return session.created_at > before and not session.persistent and not session.internal
 

@@ -57,8 +57,9 @@ class LinkWriter:
         send: Callable[[int, int, int, list[Publisher], list[tuple[object, ...]], list[tuple[object, ...]]], int],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        """``send``: is called with number, after, first, publishers, messages and runs of a frame, and returns its
-        size. ``ids``: creates ids for messages that have none."""
+        """``send`` sends a frame and returns its size. Its arguments are the frame's number, the sequence number before
+        its first message and that of its first message, its publishers, messages and runs. ``ids`` creates ids for
+        messages that have none."""
         self.writable = True
         self.acked = 0
         self.last = 0
@@ -190,7 +191,8 @@ class LinkWriter:
         self._schedule()
 
     def _follow(self, entry: LinkEntry | None, message: Message, sequence: int) -> LinkEntry:
-        """Add the next message of a run, to the entry of those before it if it has the same form. Return its entry."""
+        """Add the next message of a run: to ``entry``, if the message has the same form, or to a new entry. Return the
+        entry."""
         version = version_of(message)
         size = len(message.frame)
         if (

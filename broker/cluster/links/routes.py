@@ -48,10 +48,9 @@ def _valid(record: NodeRoute) -> bool:
 
 
 class RemoteNode:
-    """The routes of another node: ``filters`` by the hash in their keys.
-
-    ``bit``: the first of its two in the router's masks. ``stale``: keys that the bucket has lost, and that the node has
-    still to write again."""
+    """The routes of another node. ``filters`` has its filters by the hash in their keys. ``bit`` is the first of its
+    two bits in the router's masks. ``stale`` has keys that the bucket has lost and the node has not written again
+    yet."""
 
     __slots__ = ("bit", "filters", "groups", "key", "stale")
 
@@ -64,12 +63,15 @@ class RemoteNode:
 
 
 class ClusterRoutes:
-    """Implements ``routing.router.RouteWatcher``.
+    """The routes of this node and of all others. The router calls it as ``routing.router.RouteWatcher`` when this
+    node's subscriptions change. ``changes`` counts the changes of other nodes' routes.
 
-    ``changes`` counts what changes of the other nodes' routes. ``on_group`` is called with a node's key, a
-    ``$share/...`` filter, and how many members the group has there, in all
-    and connected; ``on_own_group`` when a group has other members of this node,
-    ``on_target`` when there is another target of the messages for a node, or none.
+    Callbacks::
+
+        on_group       a Shared Subscription has other members on a node: the node's key, the ``$share/...`` filter,
+                       the number of members, and how many of them are connected
+        on_own_group   a Shared Subscription has other members on this node
+        on_target      messages for a node go to another link, or to none
     """
 
     def __init__(self, context: ClusterContext, membership: Members, calls: Calls) -> None:
@@ -112,8 +114,8 @@ class ClusterRoutes:
     # -------------------------------------------------------------- start, stop
 
     def start(self) -> None:
-        """Announce the filters of this node's sessions, and read those of other nodes, when the sessions are
-        restored."""
+        """Announce the filters of this node's sessions, and read the routes of other nodes. Called when the sessions
+        are restored."""
         self._router.watcher = self
         self._nats.on_lost.append(self._lost)
         self._nats.on_connected.append(self._pump)
@@ -171,7 +173,8 @@ class ClusterRoutes:
         self._touch(filter)
 
     def hold(self, filter: str) -> None:
-        """Let other nodes continue to send matching messages here without a subscriber on this node."""
+        """Keep the route of a filter, although it may have no subscriber on this node: other nodes continue to send
+        matching messages here."""
         self._held[filter] = self._held.get(filter, 0) + 1
         self._touch(filter)
 
@@ -410,7 +413,7 @@ class ClusterRoutes:
         self._router.set_remote_target(node.bit + 1, target)
 
     def attach(self, key: str, target: Subscription) -> None:
-        """Deliver messages for a node's subscribers to ``target``. ``key``: the node's."""
+        """Deliver messages for a node's subscribers to ``target``. ``key`` is the key of the node."""
         self._targets[key] = target
         for call in self.on_target:
             call(key, target)
@@ -513,8 +516,8 @@ class ClusterRoutes:
         self._pump()
 
     def _lost(self, bucket: str) -> None:
-        """Write this node's keys again, because the bucket is empty. All running nodes do so; routes of other nodes
-        stay as they are."""
+        """Write this node's keys again, because NATS has lost the bucket. Every running node does so; until then, the
+        routes of the others stay as they are."""
         if bucket != BUCKET:
             return
         self._ours.clear()

@@ -179,8 +179,8 @@ class Turn:
             self.set(node, here and over is None and self.session is not None)
 
     def inherit(self) -> None:
-        """Let the session get the messages of nodes that are for ended stays, because it has begun here without those
-        stays."""
+        """Let the session get the messages of all nodes in ``early``: the session has begun here, and the ended stays
+        do not need them."""
         for node in self.early:
             self.behind.add(node)
             self.set(node, True)

@@ -84,10 +84,11 @@ class Watch(Protocol):
 class Nats(Protocol):
     """One connection to NATS, which reconnects automatically. All callbacks are called on the event loop.
 
-    ``max_payload``: maximum size of a message on the server; 0 before the first connection. ``on_lost``: called with
-    the name of a bucket whose data was lost on the servers; it was created again, and its watches start again:
-    ``current`` is False, and all entries are reported from the first revision on. ``on_unreadable``: called for a
-    message that cannot be passed on, because its subject or reply subject is not text."""
+    ``max_payload`` is the maximum size of a message on the server, or 0 before the first connection. ``on_lost`` is
+    called with the name of a bucket whose data was lost on the servers. The bucket was created again, and its watches
+    start again: ``current`` is not set, and all entries are reported from the first revision on. ``on_unreadable`` is
+    called for a message that cannot be passed on, because its subject or reply subject is not text.
+    """
 
     connected: bool
     max_payload: int
@@ -134,14 +135,21 @@ class Nats(Protocol):
         timeout: float = 5.0,
         about: bytes = b"",
     ) -> int:
-        """Put a value, or delete the key (``value`` None) with ``about`` as in ``BucketEntry``; return the revision.
+        """Write a value, or delete the key if ``value`` is ``None``; ``about`` is that of ``BucketEntry``. Return the
+        revision.
 
-        ``revision``: 0, the key must not exist; ``NEVER_THERE``, nor its deletion; n, it must be at n, which may be a
-        deletion; None, any state. The write is repeated with the same ``nonce``, so that it takes effect once, until
-        there is an answer.
+        The write takes effect only if the key is as ``revision`` says::
+
+            0             the key does not exist; it may have been deleted
+            NEVER_THERE   the key has never existed, or NATS has forgotten its deletion
+            n             the value, or the deletion, has revision n
+            None          any state
+
+        The write is repeated with the same ``nonce`` until there is an answer, and takes effect once.
 
         :raises WrongRevision: the key is not at ``revision``. :raises Unknown: no answer within ``timeout``. :raises
-        Unavailable: it was certainly not written. :raises TooLarge: it cannot be written; see ``fits``."""
+        Unavailable: it was certainly not written. :raises TooLarge: it cannot be written; see ``fits``.
+        """
 
     async def write_many(self, bucket: str, writes: Sequence[BucketWrite]) -> list[int | None]:
         """Send writes to different keys together, each once. Return for each the revision, or ``None`` if it was not

@@ -50,8 +50,8 @@ def published(subject: str, reply: str, headers: bytes, data: bytes) -> list[byt
 
 
 def compared(subject: str, inbox: str, first: int, requests: Sequence[tuple[str, int, bytes]]) -> bytes:
-    """Return messages to a stream, each with the end of its subject, the number that its last message must have, and
-    data. Their reply subjects are ``inbox`` with numbers from ``first`` on."""
+    """Return messages to a stream. Each has the end of its subject, the number that the last message of that subject
+    must have, and data. The reply subjects are ``inbox`` with numbers from ``first`` on."""
     to, reply = subject.encode(), inbox.encode()
     parts = []
     for each in requests:
@@ -67,8 +67,8 @@ def compared(subject: str, inbox: str, first: int, requests: Sequence[tuple[str,
 
 
 class Answers:
-    """Answers to requests that were sent together. ``found``: for each request, the answer, or None. ``left``: how many
-    have not come yet. ``complete``: done when there are no more to wait for."""
+    """Answers to requests that were sent together. ``found`` has the answer to each request, or ``None``. ``left`` is
+    the number of answers that are still missing, and ``complete`` is done when none is."""
 
     def __init__(self, first: int, count: int, complete: "asyncio.Future[None]") -> None:
         self.first = first
@@ -78,7 +78,7 @@ class Answers:
         self.found: list[bytes | None] = [None] * count
 
     def take(self, number: int, message: Msg) -> None:
-        """Take the answer with this number; it is empty if there is no subscriber."""
+        """Note the answer with this number. An empty answer means that there is no subscriber."""
         if self.found[number - self.first] is None:
             self.found[number - self.first] = message.data
             self.left -= 1
@@ -92,8 +92,8 @@ class Answers:
 
 
 def delivered(reply: str) -> tuple[int, int, int]:
-    """Return what the reply subject of a consumer's message says: the number in the stream, the number of the consumer,
-    and how many follow."""
+    """Return what the reply subject of a consumer's message says: its number in the stream, its number at the consumer,
+    and how many messages follow."""
     # $JS.ACK.[<domain>.<account>.]<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<time>.<pending>
     parts = reply.split(".")
     first = 5 if len(parts) == 9 else 7
@@ -172,7 +172,7 @@ class NatsProtocol:
         return False
 
     def pause_writing(self) -> None:
-        """``nats_connection.MAX_UNSENT`` limits waiting data, and links stop far below that."""
+        """Do nothing: ``nats_connection.MAX_UNSENT`` limits waiting data, and links stop far below that."""
 
     def resume_writing(self) -> None:
         pass
@@ -199,9 +199,10 @@ class NatsProtocol:
             self._events.on_malformed(str(error))
 
     def _one(self, data: bytes, at: int) -> int:
-        """Process the item at ``at``; return its end, 0: it is incomplete and needs ``_needed`` bytes.
+        """Process the item at ``at``, and return its end, or 0 if it is incomplete and needs ``_needed`` bytes.
 
-        :raises ValueError: it is not valid."""
+        :raises ValueError: it is not valid.
+        """
         end = data.find(b"\r\n", at)
         if end < 0:
             if len(data) - at > _MAX_LINE:
@@ -232,8 +233,8 @@ class NatsProtocol:
         return body
 
     def _message(self, data: bytes, at: int, body: int, parts: list[bytes], headers: int) -> int:
-        """``parts``: subject, number of the subscription, reply subject (if any), size. ``headers``: their encoded
-        form."""
+        """Process the first line of a message. ``parts`` are its subject, the number of the subscription, the reply
+        subject if there is one, and the size. ``headers`` is the size of the encoded headers."""
         size = int(parts[-1])
         if not 0 <= headers <= size <= _MAX_MESSAGE:
             raise ValueError("a message too large")
