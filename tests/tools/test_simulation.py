@@ -168,6 +168,14 @@ def test_seeds_that_failed_where_nodes_are_forced_out(seed: int) -> None:
 
 
 @pytest.mark.slow
+def test_a_seed_that_failed_where_a_node_joins_while_the_rest_of_a_session_is_fetched() -> None:
+    """A session had begun again without a node. While its rest was fetched from there, a third node joined. It was not
+    asked for its mark, and the fetch waited for the marks of all nodes."""
+    done = simulate("--seed", "51515", "--features", "all,forced", "--nodes", "3")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
 def test_nodes_that_are_evacuated() -> None:
     done = simulate("--seeds", "10", "--features", "all,evacuated")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -118,15 +118,11 @@ class Fetching:
     def _turned(self, incoming: Incoming) -> list[str] | None:
         """Return which nodes have sent their marks here, if all running nodes have."""
         turn = self._turns.get(incoming.client_id)
-        if turn is None or not self._goes_by_marks(incoming):
+        if turn is None or not incoming.goes_by_marks:
             return []
         if not all(turn.marked(each.name) for each in self._members.running()):
             return None
         return [each for each in turn.marks if turn.marked(each)]
-
-    def _goes_by_marks(self, incoming: Incoming) -> bool:
-        """Return whether the other node takes messages that other nodes send there until their marks."""
-        return incoming.staging is not None or (not incoming.keeper and incoming.row.epoch > 0)
 
     async def _bring_queue(self, incoming: Incoming) -> None:
         session = incoming.session
@@ -173,14 +169,14 @@ class Fetching:
                 turn = self._turns.get(client_id)
                 late, held = piece.late, piece.held
                 marked = turn is not None and any(turn.marked(each) for each in late)
-                if not self._goes_by_marks(incoming) or not marked:
+                if not incoming.goes_by_marks or not marked:
                     break
                 late = []
                 await asyncio.sleep(_PAUSE)
         if not self._is_fetched(incoming):
             return
         self._step("fetched")
-        keep = self._goes_by_marks(incoming) and bool(late or held)
+        keep = incoming.goes_by_marks and bool(late or held)
         if keep:
             row = incoming.row
             late = sorted({*late, *held})

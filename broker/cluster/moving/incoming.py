@@ -85,6 +85,12 @@ class Incoming:
         self.task: asyncio.Task[None] | None = None
 
     @property
+    def goes_by_marks(self) -> bool:
+        """Whether the other node takes messages that other nodes send there until their marks: its queue is complete
+        when all running nodes have sent theirs."""
+        return self.staging is not None or (not self.keeper and self.row.epoch > 0)
+
+    @property
     def at_sender(self) -> str:
         """The name by which the other node knows it."""
         return kept_name(self.client_id, self.row.epoch) if self.keeper else self.client_id

@@ -15,7 +15,7 @@ from ..context import ClusterContext
 from ..links.routes import ClusterRoutes
 from ..members.members import Members
 from ..tasks import Tasks
-from .incoming import IncomingSessions
+from .incoming import FETCHING, IncomingSessions
 from .session_nodes import SessionNodes
 from .turns import TURN, Turn, TurnAsked, Turns
 
@@ -123,8 +123,8 @@ class MarkQuestions:
         """Return the running nodes that have not sent their marks, or ``None`` if no node has to send one any more."""
         coming = self._incoming.of(turn.client_id)
         peers = self._members.peers
-        if any(each.staging is not None for each in coming):
-            late = set(peers)
+        if any(each.goes_by_marks and each.row.state == FETCHING for each in coming):
+            late = set(peers)  # a node that has joined since the turn began, too
         else:
             late = {name for name in (*turn.others, *turn.behind) if name in peers}
             late |= self._incoming.late_of(turn.client_id)
