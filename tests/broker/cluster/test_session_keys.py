@@ -1081,6 +1081,7 @@ async def test_a_session_that_ends_before_it_is_known_who_has_it_stays_so(
             await end()
         await asyncio.sleep(0.5)
         known[0] = True
+        own(cluster, 1).membership.changes.tell()
         cluster.heal()
         await cluster.wait_until_running()
         await until(lambda: "s" not in sessions(cluster, 1) and not own(cluster, 1).session_keys.busy("s"))
