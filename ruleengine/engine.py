@@ -63,7 +63,7 @@ class RuleEngine:
             broker.account,
             self.buffers,
             broker.accept,
-            lambda: broker.inspection,
+            broker,
         )
         self.rule_index = RuleIndex(settings.ignore_sys_message)
         environment = EventEnvironment(name, broker.rng, lambda: server.clock.skew)

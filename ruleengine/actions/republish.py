@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final, TypeVar
 
 from taipan.broker.config import ZoneSettings
-from taipan.broker.core.outcome import RESERVED, RULE, Outcome
+from taipan.broker.core.outcome import REFUSED, RESERVED, RULE, Outcome
 from taipan.broker.mqtt import reason_codes
 from taipan.broker.mqtt.message import Message
 from taipan.broker.mqtt.packets import NO_PROPERTIES
@@ -36,7 +36,7 @@ class Republish:
     def __init__(self, context: ActionContext) -> None:
         params = context.params
         self._accept = context.node.accept
-        self._inspection = context.node.inspection
+        self._broker = context.node.broker
         self._report = context.report
         self._take_hop = context.take_hop
         self._id = context.id
@@ -68,15 +68,16 @@ class Republish:
         if source is not None and source.has_properties and hops_of(source.properties):
             # The message came over a bridge, and may be sent over the next one.
             message.properties = with_hops(message.properties, message.hops)
-        inspection = self._inspection()
+        inspection = self._broker.inspection
         if inspection is None:
-            if failure := _failure(message, self._accept(message, RULE)):
-                raise ActionFailed(failure)
+            outcome = self._accept(message, RULE)
+            if outcome.code >= REFUSED:
+                raise ActionFailed(_failure(message, outcome))
             return True
 
         def accepted(outcome: Outcome) -> None:
-            if failure := _failure(message, outcome):
-                self._report.failed(failure, row, event)
+            if outcome.refused:
+                self._report.failed(_failure(message, outcome), row, event)
             else:
                 self._report.success()
 
@@ -112,11 +113,9 @@ class Republish:
 
 
 def _failure(message: Message, outcome: Outcome) -> str:
-    """Return why the message was refused; empty: it was not."""
+    """Return why the message was refused."""
     if outcome is RESERVED:
         return f"target_topic: {message.topic[:64]!r} is {outcome.detail}"
-    if not outcome.refused:
-        return ""
     if outcome.detail:
         return f"{message.topic[:64]!r}: {outcome.detail} (setting {outcome.setting})"
     return f"the message cannot be delayed: {reason_codes.name(outcome.code)}"

@@ -8,7 +8,7 @@ from taipan.broker.core.delayed_topic import reserved
 
 from ..functions.budget import Budget
 from ..functions.undefined import UNDEFINED
-from ..functions.values import encode_json, restore, value_text
+from ..functions.values import encode_json, encode_json_bytes, restore, value_text
 from ..sql.paths import read_key
 
 _PLACEHOLDER: Final = re.compile(r"\$\{([^}]*)\}")
@@ -100,6 +100,8 @@ class Template:
 
     def render_bytes(self, row: Mapping[str, object]) -> bytes:
         """Return the text as UTF-8, or the binary, for a payload or a body."""
+        if not self.text:
+            return encode_json_bytes(dict(row), Budget())
         rendered = self.render(row)
         return rendered.encode("utf-8", "surrogatepass") if isinstance(rendered, str) else rendered
 

@@ -149,14 +149,15 @@ class Buffer:
         settings = self._settings
         if self._messages >= settings.buffer_messages:
             self._refuse("buffer_messages", settings.buffer_messages)
-        if self._bytes + buffered.size > settings.buffer_bytes:
+        size = buffered.size
+        if self._bytes + size > settings.buffer_bytes:
             self._refuse("buffer_bytes", settings.buffer_bytes)
         number = self._store.put(self.resource_id, buffered, self._durable)
         if self._restored:
             self._enqueue(number, buffered)
         else:  # ``_restore`` will enqueue it; counted now, so that the limits apply
             self._messages += 1
-            self._bytes += buffered.size
+            self._bytes += size
 
     def _refuse(self, setting: str, bound: int) -> NoReturn:
         self._count_drop("buffer_full")

@@ -51,7 +51,8 @@ class BufferStore:
         """Remove a completed row."""
         entries = self._all().get(resource_id, {})
         if entries.pop(number, None) is not None:
-            self._table.remove(_key(resource_id, number))
+            if self._tables.durable:
+                self._table.remove(_key(resource_id, number))
             if not entries:
                 del self._all()[resource_id]
 

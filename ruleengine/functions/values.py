@@ -196,21 +196,43 @@ def _other_json(value: object) -> object:
 
 def encode_json(value: object, budget: Budget) -> str:
     """Encode compact JSON with unescaped characters; undefined becomes null, and binary becomes base64."""
-    if type(value) is dict:
-        size = _flat_size(value)
-        if size:
-            budget.step(1 + len(value))
-            budget.take_bytes(size)
-            try:
-                return msgspec.json.encode(value).decode()
-            except UnicodeEncodeError:  # a surrogate, which the other encoder writes as it is
-                return _any_json(value)
+    encoded = _encode_flat(value, budget)
+    if encoded is not None:
+        return encoded.decode()
     budget.take_bytes(measure(value, budget))
     return _any_json(value)
 
 
+def encode_json_bytes(value: object, budget: Budget) -> bytes:
+    """Return ``encode_json`` as UTF-8; surrogates are encoded like other characters."""
+    encoded = _encode_flat(value, budget)
+    if encoded is not None:
+        return encoded
+    budget.take_bytes(measure(value, budget))
+    return _any_json(value).encode("utf-8", "surrogatepass")
+
+
+def _encode_flat(value: object, budget: Budget) -> bytes | None:
+    """Return the JSON of an object that ``_flat_size`` knows; None: the other encoder has to write the value."""
+    size = _flat_size(value) if type(value) is dict else 0
+    if not size:
+        return None
+    try:
+        encoded = msgspec.json.encode(value)
+    except UnicodeEncodeError:  # a surrogate, which the other encoder writes as it is
+        return None
+    budget.step(1 + len(value))  # type: ignore[arg-type]  # a dict
+    budget.take_bytes(size)
+    return encoded
+
+
+def _in_digits(number: float) -> bool:
+    """Return whether both encoders write a number alike: without an exponent."""
+    return number == 0 or 1e-4 <= number < 1e15 or -1e15 < number <= -1e-4
+
+
 def _flat_size(value: dict[str, object]) -> int:
-    """Return what ``measure`` returns for an object of texts, integers, booleans and nulls, as most rows are; 0 for
+    """Return what ``measure`` returns for an object of texts, numbers, booleans and nulls, as most rows are; 0 for
     every other object. msgspec writes these as json does, several times faster."""
     size = 2
     for key, each in value.items():
@@ -220,7 +242,7 @@ def _flat_size(value: dict[str, object]) -> int:
             size += len(each) + 3  # type: ignore[arg-type]  # a string
         elif kind is int and -_SMALL_INTEGER < each < _SMALL_INTEGER:  # type: ignore[operator]  # an integer
             size += each.bit_length() // 3 + 2  # type: ignore[attr-defined]
-        elif kind is bool or each is None:
+        elif kind is bool or each is None or (kind is float and _in_digits(each)):  # type: ignore[arg-type]
             size += 8
         else:
             return 0

@@ -46,13 +46,18 @@ class Resource(Protocol):
         ...
 
 
+class InspectingBroker(Protocol):
+    """What resources and actions use of the broker."""
+
+    inspection: Inspection | None
+
+
 @dataclass(frozen=True, slots=True)
 class NodeContext:
     """The parts of the node that resources and actions may use.
 
     ``node`` is its name, ``settings`` are ``[ruleengine]``. ``accept`` is ``Broker.accept``: it publishes a message or
-    refuses it with a reason. ``inspection`` returns ``Broker.inspection``: if there is one, its methods are to be
-    called instead."""
+    refuses it with a reason. If ``broker`` has an ``inspection``, its methods are called instead."""
 
     node: str
     settings: RuleEngineSettings
@@ -63,7 +68,7 @@ class NodeContext:
     account: MemoryAccount
     buffers: BufferStore
     accept: Callable[[Message, PublisherKind], Outcome]
-    inspection: Callable[[], Inspection | None]
+    broker: InspectingBroker
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,6 +97,17 @@ class ImportCheck:
         )
         return self._rules.check_row(row)
 
+    def unknown_actions(self, record: Mapping[str, Any]) -> list[str]:
+        """Return the names of a rule's actions and fallbacks that are not available here, in order."""
+        names: dict[str, None] = {}
+        left = list(reversed(record["actions"]))
+        while left:
+            given = left.pop()
+            if given["name"] not in self._rules.action_types:
+                names[given["name"]] = None
+            left += reversed(given.get("fallbacks", ()))
+        return list(names)
+
     def _action(self, given: Mapping[str, Any], depth: int, count: list[int]) -> StoredAction | None:
         count[0] += 1
         if count[0] > MAX_ACTIONS or depth > MAX_FALLBACK_DEPTH:

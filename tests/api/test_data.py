@@ -534,8 +534,37 @@ async def test_what_does_nothing_here_is_named_in_the_answer(caplog: pytest.LogC
         assert set(named) == {"schemas", "modules", "configs", "rules", "resources"}
         (resource,) = [each for each in export_of("4.4")["resources"] if each["id"] == named["resources"]["id"]]
         assert f"type {resource['type']} is unknown here" in named["resources"]["what"]
-        assert "kept only for the next export" in named["rules"]["what"] and named["rules"]["id"]
+        assert re.search(
+            r"kept only for the next export: the actions? \w+ (is|are) unknown here", named["rules"]["what"]
+        )
+        assert named["rules"]["id"]
         assert "import_without_effect records=" in caplog.text
+
+
+@pytest.mark.parametrize("database", ["redis", "pgsql", "mysql", "mongo", "cassa", "clickhouse"])
+async def test_the_actions_for_offline_messages_and_stored_subscriptions_are_named(database: str) -> None:
+    """EMQX Enterprise has them; a rule with one of them is kept for the next export, and the answer says why."""
+    names = [f"{kind}_{database}" for kind in ("offline_msg_to", "lookup_sub_to", "data_to")]
+    rules = [
+        {
+            "id": f"rule:{name}",
+            "rawsql": 'SELECT * FROM "t/#"',
+            "enabled": True,
+            "actions": [
+                {"id": f"a{number}", "name": "do_nothing", "args": {}, "fallbacks": []},
+                {"id": f"b{number}", "name": name, "args": {"$resource": "resource:1"}, "fallbacks": []},
+            ],
+        }
+        for number, name in enumerate(names[:2])
+    ]
+    async with managed_node() as node:
+        answer = (await node.api.post("/data/import", {"version": "4.4", "rules": rules})).data
+        told = {each["id"]: each["what"] for each in answer["without_effect"]}
+        assert told == {
+            f"rule:{name}": f"kept only for the next export: the action {name} is unknown here" for name in names[:2]
+        }
+        exported = (await node.api.get("/data/export")).json
+        assert (await node.api.get("/rules")).data == [] and exported["code"] == 0
 
 
 async def test_a_module_that_authenticates_names_the_settings_to_write() -> None:

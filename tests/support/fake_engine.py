@@ -62,7 +62,7 @@ class FakeEngine:
             server.broker.account,
             self.buffers,
             server.broker.accept,
-            lambda: server.broker.inspection,
+            server.broker,
         )
 
     def resource(self, id: str) -> Resource:

@@ -61,6 +61,9 @@ _VERSION: Final = re.compile(r"(\d{1,4})\.(\d{1,4})(\.\d{1,4}){0,2}(-[0-9A-Za-z.
 
 Item = TypeVar("Item")
 
+_SHOWN_ACTIONS: Final = 8
+"""Unknown actions of a rule that are named."""
+
 
 class RecordError(msgspec.Struct, frozen=True):
     """An error in one record of a file. ``index``: position of the record in its section."""
@@ -334,7 +337,7 @@ class ImportedDocument:
                 check_storable("actions", record["actions"])
                 rule = await adoption.check_rule(record)
                 if rule is None:
-                    self._take_along("rules", record, text)
+                    self._take_along("rules", record, text, _actions_in_words(adoption.unknown_actions(record)))
                 else:
                     rules[rule.id] = rule
             except (Refusal, RuleEngineError) as error:
@@ -343,25 +346,15 @@ class ImportedDocument:
         self.plan.resources = list(resources.values())
         self.plan.engine_rules = list(rules.values())
 
-    def _take_along(self, section: str, record: JsonObject, text: str) -> None:
-        self._note_without_effect(section, record)
+    def _take_along(self, section: str, record: JsonObject, text: str, what: str = "") -> None:
+        self._note_without_effect(section, record, what)
         self.plan.carried.setdefault(section, []).append(PassthroughRecord(section, text, True, identity_of(record)))
 
-    def _note_without_effect(self, section: str, record: object) -> None:
+    def _note_without_effect(self, section: str, record: object, what: str = "") -> None:
         if len(self.without_effect) >= MAX_ERRORS:
             return
         id = (identity_of(record) or "").partition(":")[2]
-        members = record if isinstance(record, dict) else {}
-        if section == "rules":
-            what = "an unknown action"
-        elif section == "modules" and (words := module_in_words(members)):
-            what = words
-        elif section == "schemas" and isinstance(members.get("parser_type"), str):
-            what = f"parser type {members['parser_type'][:64]} is unknown here"
-        elif isinstance(members.get("type"), str):
-            what = f"type {members['type'][:64]} is unknown here"
-        else:
-            what = "unknown here"
+        what = what or _unknown_in_words(section, record if isinstance(record, dict) else {})
         self.without_effect.append(WithoutEffect(section[:256], id, f"kept only for the next export: {what}"))
 
     def refuse_wrong(self) -> None:
@@ -463,3 +456,20 @@ def _as_object(value: Any) -> JsonObject:
     if not isinstance(value, dict):
         raise BadField("", "expected an object")
     return value
+
+
+def _unknown_in_words(section: str, members: JsonObject) -> str:
+    """Say why a record has no effect."""
+    if section == "modules" and (words := module_in_words(members)):
+        return words
+    if section == "schemas" and isinstance(members.get("parser_type"), str):
+        return f"parser type {members['parser_type'][:64]} is unknown here"
+    if isinstance(members.get("type"), str):
+        return f"type {members['type'][:64]} is unknown here"
+    return "unknown here"
+
+
+def _actions_in_words(names: list[str]) -> str:
+    """Say which actions of a rule are unknown here."""
+    shown = ", ".join(name[:64] for name in names[:_SHOWN_ACTIONS])
+    return f"the {'action' if len(names) == 1 else 'actions'} {shown} {'is' if len(names) == 1 else 'are'} unknown here"

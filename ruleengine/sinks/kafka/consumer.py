@@ -171,7 +171,7 @@ class KafkaConsumer:
             return True
         message = Message(made.topic, made.payload, made.qos, made.retain, timestamp=self._node.clock.now())
         message.hops = made.hops + 1
-        inspection = self._node.inspection()
+        inspection = self._node.broker.inspection
         if inspection is None:
             outcome = self._node.accept(message, SOURCE)
         else:

@@ -196,7 +196,7 @@ class MqttBridge(Sink):
                 return
             made.hops = hops + 1
             made.properties = with_hops(made.properties, made.hops)
-        inspection = self._node.inspection()
+        inspection = self._node.broker.inspection
         if inspection is None:
             self._accepted(topic, local, self._node.accept(made, BRIDGE))
             return
