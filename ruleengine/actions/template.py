@@ -101,7 +101,7 @@ class Template:
     def render_bytes(self, row: Mapping[str, object]) -> bytes:
         """Return the text as UTF-8, or the binary, for a payload or a body."""
         if not self.text:
-            return encode_json_bytes(dict(row), Budget())
+            return encode_json_bytes(row if type(row) is dict else dict(row), Budget())
         rendered = self.render(row)
         return rendered.encode("utf-8", "surrogatepass") if isinstance(rendered, str) else rendered
 

@@ -154,7 +154,7 @@ class Buffer:
             self._refuse("buffer_bytes", settings.buffer_bytes)
         number = self._store.put(self.resource_id, buffered, self._durable)
         if self._restored:
-            self._enqueue(number, buffered)
+            self._enqueue(number, buffered, size)
         else:  # ``_restore`` will enqueue it; counted now, so that the limits apply
             self._messages += 1
             self._bytes += size
@@ -199,7 +199,7 @@ class Buffer:
             for number, buffered in rows:
                 self._messages -= 1
                 self._bytes -= buffered.size
-                self._enqueue(number, buffered)
+                self._enqueue(number, buffered, buffered.size)
                 last = number
                 await work.checkpoint()
             rows = self._store.after(self.resource_id, last)
@@ -246,12 +246,12 @@ class Buffer:
 
     # ---------------------------------------------------------------- lanes
 
-    def _enqueue(self, number: int, buffered: BufferedRow) -> None:
+    def _enqueue(self, number: int, buffered: BufferedRow, size: int) -> None:
         lane = self._lanes[zlib.crc32(buffered.key.encode("utf-8", "replace")) % len(self._lanes)]
-        waiting = WaitingRow(number, buffered)
+        waiting = WaitingRow(number, buffered, size)
         lane.append(waiting)
         self._messages += 1
-        self._bytes += buffered.size
+        self._bytes += size
         if self._closed:
             return
         loop = asyncio.get_running_loop()
@@ -439,7 +439,7 @@ class Buffer:
         lane.remove(waiting)
         buffered = waiting.buffered
         self._messages -= 1
-        self._bytes -= buffered.size
+        self._bytes -= waiting.size
         if buffered.until and not buffered.single_attempt:
             self._deadline_count -= 1
         self._store.remove(self.resource_id, waiting.number)

@@ -19,6 +19,7 @@ class WaitingRow:
 
     number: int
     buffered: BufferedRow
+    size: int
     attempts: int = 0
     in_flight: bool = False
     done: bool = False
