@@ -219,3 +219,9 @@ class PacketInHand:
 
     def __exit__(self, *exception: object) -> None:
         self._client.packet_properties = NO_PROPERTIES
+
+
+def protocol_of(publisher: Publisher | None) -> str:
+    """Return the protocol of a publisher as EMQX names it: ``mqtt``, ``mqtt-sn``, ``coap`` or ``lwm2m``. Of one that is
+    only known from the disk or from another node, it is not known: ``mqtt``."""
+    return publisher.proto_name.lower() if isinstance(publisher, ClientInfo) else "mqtt"

@@ -11,7 +11,7 @@ from taipan.broker.mqtt import properties as mqtt_properties
 from taipan.broker.mqtt.constants import RECEIVE_MAXIMUM, USER_PROPERTY, V5
 from taipan.broker.mqtt.message import Message, Publisher
 from taipan.broker.mqtt.packets import Properties
-from taipan.broker.session.client_info import ClientInfo, authority
+from taipan.broker.session.client_info import ClientInfo, authority, protocol_of
 
 from ..event import Event as Event
 from ..event import EventKind, Maker
@@ -116,7 +116,9 @@ def _headers(event: Event) -> dict[str, object]:
     publisher = _publisher(event)
     if publisher is None or not publisher.peer_host:
         return {}
-    headers: dict[str, object] = {"peerhost": publisher.peer_host, "protocol": "mqtt", "proto_ver": publisher.proto_ver}
+    headers: dict[str, object] = {
+        "peerhost": publisher.peer_host, "protocol": protocol_of(publisher), "proto_ver": publisher.proto_ver
+    }  # fmt: skip
     if publisher.username is not None:
         headers["username"] = publisher.username
     return headers

@@ -8,7 +8,7 @@ from taipan.broker.mqtt.constants import USER_PROPERTY
 from taipan.broker.mqtt.message import Message
 from taipan.broker.mqtt.packets import Properties, TopicFilter
 from taipan.broker.mqtt.properties import TABLE
-from taipan.broker.session.client_info import ClientInfo
+from taipan.broker.session.client_info import ClientInfo, protocol_of
 from taipan.broker.session.subscription import Subscription
 
 
@@ -20,7 +20,7 @@ def connection_info(client: ClientInfo) -> Any:
         username=text(client.username or ""),
         peerhost=client.peer_host,
         sockport=client.sock_port,
-        proto_name="MQIsdp" if client.proto_ver == 3 else "MQTT",
+        proto_name="MQIsdp" if (client.proto_name, client.proto_ver) == ("MQTT", 3) else client.proto_name,
         proto_ver=str(client.proto_ver),
         keepalive=client.keep_alive,
     )
@@ -61,7 +61,7 @@ def options_of(subscription: Subscription) -> Any:
 def message_of(message: Message, node: str) -> Any:
     """Return a message. Its payload is empty if it is only on disk."""
     publisher = message.publisher
-    headers = {"protocol": "mqtt"}
+    headers = {"protocol": protocol_of(publisher)}
     if publisher is not None:
         headers |= {"username": text(publisher.username or ""), "peerhost": publisher.peer_host}
     return CLASSES["Message"](

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from ...session.client_info import ClientInfo
+from ...session.client_info import ClientInfo, protocol_of
 from ...version import product_version
 
 PACKAGE: Final = "emqx.exhook.v1"
@@ -58,7 +58,7 @@ def client_info(client: ClientInfo, username: str | None, password: bytes | None
         password="" if password is None else password.decode("utf-8", "replace"),
         peerhost=client.peer_host,
         sockport=client.sock_port,
-        protocol="mqtt",
+        protocol=protocol_of(client),
         mountpoint=text(client.mountpoint),
         is_superuser=client.is_superuser,
         anonymous=client.anonymous,
