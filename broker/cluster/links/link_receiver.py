@@ -477,8 +477,8 @@ class LinkReceiver:
             self._broker.route_local(message)
 
     def _is_before_some(self, topic: str, before: float) -> bool:
-        """Return whether a session subscribes to this topic that began later than ``before`` and ends with its
-        connection."""
+        """Return whether this topic has a subscriber whose session ends with its connection, and has begun later than
+        ``before``."""
         return any(begun_since(each.session, before) for each in self._broker.router.match(topic).targets)
 
     def _publisher(self, record: PublisherRecord, node: str) -> ClientInfo:

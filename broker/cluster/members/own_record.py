@@ -212,8 +212,9 @@ class OwnRecord:
             raise NameTaken(record)
 
     async def _name_in_use(self) -> bool:
-        """Return whether another node of this name runs. A node that does not answer may be paused, or its connection
-        may be left over from a machine that is off. This node waits for as long as a node has to be heard."""
+        """Return whether another node of this name runs. If a node does not answer, it may be paused, or its connection
+        may be left over from a machine that is off. Then this node waits for a heartbeat, for as long as a running node
+        may be silent."""
         self.name_heard = False
         settings = self._context.settings
         question = self._wire.write(Heartbeat(0, (OLDEST, VERSION), []))

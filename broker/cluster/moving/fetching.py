@@ -51,8 +51,9 @@ _QUESTIONS: Final = 500
 
 
 class Fetching:
-    """The tasks that fetch. ``step``: is called with the name of each step. ``kept``: is called with the client ID of a
-    session that stays here."""
+    """The tasks that fetch what is incoming. ``Handover`` starts and ends them, and ``Givers`` starts those for the
+    parts of a session that began again. ``step`` is called with the name of each step, and ``kept`` with the client ID
+    of a session that stays here."""
 
     def __init__(
         self,

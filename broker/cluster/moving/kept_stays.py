@@ -26,8 +26,9 @@ TABLE: Final = "handover_kept"
 
 
 class KeptRow(msgspec.Struct, array_like=True, frozen=True):
-    """Row of table ``handover_kept``, by ``turns.kept_name``: the node that the session moved to, the epoch of its key
-    there, the nodes that may still send messages for it here, and the epoch with which it had arrived here."""
+    """Row of table ``handover_kept``, by ``turns.kept_name``. ``node`` is the node that the session moved to, and
+    ``epoch`` the epoch of its key there. ``late`` has the nodes that may still send messages for the session here. The
+    stay here had begun with epoch ``begun``."""
 
     node: str
     epoch: int
