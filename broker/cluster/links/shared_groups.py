@@ -50,7 +50,8 @@ class Share:
 
 
 class GroupShares:
-    """``routing.shared.RemoteMembers`` of one group: its members by node, including this one."""
+    """The members of one Shared Subscription by node, including this node. The router uses it as
+    ``routing.shared.RemoteMembers``."""
 
     __slots__ = ("_broker", "_group", "_key", "_order", "_strategy", "shares")
 
