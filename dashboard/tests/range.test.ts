@@ -68,6 +68,14 @@ describe("what happened", () => {
     expect(found[1]?.href).toBe("#/clients/bad");
   });
 
+  it("is an annotation, and not also the change that made it", () => {
+    const note = { time: 7_000, text: "Deploy", created_by: "ci" };
+    const made = ["POST /annotations", "annotate"].map((what) => ({ ...change, what }));
+    expect(happenings(made, [], [], 0, 10_000, [note])).toEqual([
+      { at: 7_000, kind: "annotation", what: "Deploy", detail: "", who: "ci", node: "", href: undefined },
+    ]);
+  });
+
   it("is an alarm that goes on, once", () => {
     const alarms = [{ node: "n", alarms: [{ name: "partition", message: "!", activate_at: 5_000_000, deactivate_at: "infinity" }] }];
     expect(happenings([], alarms, [], 0, 10_000).map(({ kind }) => kind)).toEqual(["alarm"]);

@@ -29,6 +29,8 @@ _SUBJECTS: Final = {
     "admins": ("admin", ("Username",)),
     "alarms": ("alarm", ("Name",)),
     "alarms test": ("alarm target", ("Target",)),
+    "annotate": ("annotation", ("Text",)),
+    "annotations": ("annotation", ("Id",)),
     "backup": ("file", ("File",)),
     "banned": ("ban", ("As", "Who")),
     "clientid": ("client identifier", ("ClientId",)),

@@ -11,6 +11,7 @@ from taipan.broker.observability.log_text import NOTHING
 
 from ..operations.alarm_targets import TargetRecord
 from ..operations.alarms import AlarmRecord
+from ..operations.annotations import MAX_ANNOTATIONS, MAX_TIME, AnnotationRecord, AnnotationsQuery
 from ..operations.audit import AuditQuery, AuditRecord
 from ..operations.delivery_check import DeliveryExplained, DeliveryQuery
 from ..operations.explain import NOTHING_RECORDED
@@ -175,6 +176,34 @@ async def list_audit(call: CommandCall) -> CommandResult:
 def _audit_line(row: AuditRecord) -> str:
     keys = ("door", "who", "address", "what", "target", "node")
     return f"{row.at} Change({', '.join(f'{key}={told(getattr(row, key) or None)}' for key in keys)})"
+
+
+# annotations
+
+
+@commands.add("annotate <Text> [--at <Time>]", "Mark a moment in the charts, now or at a time in Unix seconds")
+async def annotate(call: CommandCall) -> CommandResult:
+    at = None if call.get("Time") is None else float(call.integer("Time", 0, MAX_TIME))
+    name = await call.operations.annotations.add(call["Text"], at, call.app)
+    return CommandResult({"id": name}, lambda data: data["id"])
+
+
+@commands.add("annotations list [--count <N>]", "List the latest annotations")
+def list_annotations(call: CommandCall) -> CommandResult:
+    limit = 50 if call.get("N") is None else call.integer("N", 1, MAX_ANNOTATIONS)
+    found = call.operations.annotations.listing(AnnotationsQuery(limit=limit))
+    return CommandResult(found, lambda rows: [_annotation_line(row) for row in rows])
+
+
+@commands.add("annotations del <Id>", "Delete an annotation")
+async def delete_annotation(call: CommandCall) -> CommandResult:
+    with telling(lambda refusal: NOT_FOUND if refusal.code == UNKNOWN else None):
+        await call.operations.annotations.delete(call["Id"])
+    return CommandResult(None, OK)
+
+
+def _annotation_line(row: AnnotationRecord) -> str:
+    return f"{row.at} Annotation({row.id}, by={told(row.created_by or None)}, text={told(row.text)})"
 
 
 # top lists

@@ -11,6 +11,7 @@ from .acl import Acl
 from .alarm_targets import AlarmTargets
 from .alarm_thresholds import AlarmThresholds
 from .alarms import Alarms
+from .annotations import Annotations
 from .apps import Apps
 from .audit import Audit
 from .backup.backup import Backup
@@ -94,6 +95,7 @@ class Operations:
         self.explain = Explain(server, self.calls)
         self.delivery_checks = DeliveryChecks(server, self.calls, owners, self.access, self.explain)
         self.audit = Audit(server, self.calls)
+        self.annotations = Annotations(server)
         self.top_lists = TopLists(server, self.calls)
         self.logs = Logs()
         self.log_view = LogView(self.calls)

@@ -53,6 +53,7 @@ MORE: Final = {
     "Banned": "banned",
     "Access": "access",
     "Topic tree": "topic_tree",
+    "Annotations": "annotations",
     "Configuration": "configuration",
 }
 """The page in docs/api that says more about the endpoints with this tag."""

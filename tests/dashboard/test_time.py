@@ -14,6 +14,7 @@ from taipan.management.history.history import KEPT, STEPS
 from taipan.management.history.point import FIGURES, Point
 from taipan.management.history.ring_file import RingFile
 from tests.support.browser import Dashboard, DashboardNode, accessible, until
+from tests.support.forms import HOSTILE, SHOWN, fault, send, submit
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
@@ -206,7 +207,7 @@ async def test_a_moment_leads_to_what_happened_then(
     await expect(page.get_by_role("table", name="Audit")).to_contain_text("/banned")
     # Long before, nothing happened.
     await page.goto(f"{own_node.url}/#/overview?moment=1767323045000")
-    await expect(page.get_by_text("No changes, alarms or refused clients")).to_be_visible()
+    await expect(page.get_by_text("No annotations, changes, alarms or refused clients")).to_be_visible()
     await page.get_by_role("button", name="Close", exact=True).click()
     await expect(happened.filter(has_text="POST /banned")).to_be_visible()
     over = figure.locator(".u-over")
@@ -217,3 +218,27 @@ async def test_a_moment_leads_to_what_happened_then(
     rows = viewer.locator(".happened li")
     await expect(rows.filter(has_text="Refused")).to_contain_text("bad")
     await expect(rows.filter(has_text="POST /banned")).to_have_count(0)
+
+
+@pytest.mark.parametrize("locale", ["en-US", "zh-CN"])
+async def test_an_annotation_is_a_mark_with_its_text(
+    open_page: OpenPage, shared_node: DashboardNode, locale: str
+) -> None:
+    page = await open_page("/overview", locale=locale)
+    text = f"Deploy 1.4 {SHOWN} {locale}"
+    await page.get_by_role("button", name="Annotate" if locale == "en-US" else "添加标注").click()
+    dialog = page.get_by_role("dialog")
+    await accessible(page, (1440, 1024, 390))
+    await submit(dialog)
+    await expect(fault(dialog, "text")).to_be_visible()
+    await send(dialog, text=text.replace(SHOWN, HOSTILE))
+    await expect(dialog).to_have_count(0)
+    happened = page.locator(".happened li")
+    await expect(happened.filter(has_text=text)).to_contain_text("admin")
+    # It is no change of the list besides, and has no link.
+    await expect(happened.filter(has_text="POST /annotations")).to_have_count(0)
+    await expect(happened.filter(has_text=text).get_by_role("link")).to_have_count(0)
+    await accessible(page, (1440, 1024, 390))
+    viewer = await open_page("/overview", role="viewer", locale=locale)
+    await expect(viewer.locator(".happened li").filter(has_text=text)).to_be_visible()
+    await expect(viewer.get_by_role("button", name="Annotate" if locale == "en-US" else "添加标注")).to_be_disabled()

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from taipan.management.ctl.index import COMMANDS
+from taipan.management.operations.annotations import AnnotationsQuery
 from tests.support.api import ManagedNode, managed_node
 from tests.support.ctl import ROOT, ctl, run
 from tests.support.waiting import until
@@ -132,6 +133,9 @@ EXAMPLES: dict[str, list[str]] = {
     "trace start <Type> <Value> <Name> [--seconds <Seconds>]": ["client", "c", "again"],
     "trace stop <Type> <Value>": ["client", "c"],
     "audit list [--count <N>]": [],
+    "annotate <Text> [--at <Time>]": ["Deploy 1.4"],
+    "annotations list [--count <N>]": [],
+    "annotations del <Id>": ["ANNOTATION"],
     "top list <List> [--limit <N>]": ["topics"],
     "explain client <ClientId>": ["c"],
     "explain delivery <ClientId> <Topic>": ["c", "t/1"],
@@ -224,6 +228,7 @@ async def said(node: ManagedNode, usage: str, directory: Path, export: str) -> t
         "LISTENER": node.management.operations.listeners.records()[0].identifier, "NODE": node.name,
         "PORT": str(listener.port), "FILE": str(directory / "backup"), "DIR": str(directory / "restored"),
         "EXPORT": export,
+        "ANNOTATION": next((row.id for row in node.management.operations.annotations.listing(AnnotationsQuery())), ""),
     }  # fmt: skip
     if usage == "listeners stop <Protocol> <Port>":
         await ctl(node, "listeners", "restart", values["LISTENER"])

@@ -4,7 +4,7 @@ import { moment } from "../../format";
 import { link } from "../../router";
 import { ofAlarm } from "./behind";
 
-export type Kind = "change" | "alarm" | "over" | "refused";
+export type Kind = "change" | "annotation" | "alarm" | "over" | "refused";
 
 export interface Happening {
   /** Unix milliseconds. */
@@ -29,6 +29,13 @@ export interface AuditRow {
   node: string;
 }
 
+export interface AnnotationRow {
+  /** Unix milliseconds. */
+  time: number;
+  text: string;
+  created_by: string;
+}
+
 export interface AlarmRow {
   name: string;
   message: string;
@@ -45,6 +52,8 @@ export interface RefusedRow {
 }
 
 const MICROSECONDS = 1_000;
+/** An annotation is listed by itself, not also as a change. */
+const ANNOTATES = ["POST /annotations", "annotate"];
 
 /** In this time, both in Unix milliseconds, the latest first. */
 export function happenings(
@@ -53,8 +62,9 @@ export function happenings(
   refused: RefusedRow[],
   from: number,
   to: number,
+  annotations: AnnotationRow[] = [],
 ): Happening[] {
-  const found: Happening[] = changes.map(({ time, what, target, who, door, node }) => ({
+  const found: Happening[] = changes.filter(({ what }) => !ANNOTATES.includes(what)).map(({ time, what, target, who, door, node }) => ({
     at: time,
     kind: "change",
     what,
@@ -63,6 +73,9 @@ export function happenings(
     node,
     href: link(["trouble", "audit"], { _gte_at: Math.floor(time / 1_000) - 1, _lte_at: Math.ceil(time / 1_000) + 1 }),
   }));
+  for (const { time, text, created_by } of annotations) {
+    found.push({ at: time, kind: "annotation", what: text, detail: "", who: created_by, node: "", href: undefined });
+  }
   for (const { node, alarms: ofNode } of alarms) {
     for (const { name, message, activate_at, deactivate_at } of ofNode) {
       const alarm = { what: name, detail: message, who: "", node, href: ofAlarm(name) ?? link(["trouble"]) };
@@ -78,4 +91,4 @@ export function happenings(
 }
 
 /** Those that are drawn over charts: refusals are a line of their own there. */
-export const MARKED: Partial<Record<Kind, string>> = { change: "--line-4", alarm: "--bad", over: "--good" };
+export const MARKED: Partial<Record<Kind, string>> = { annotation: "--accent", change: "--line-4", alarm: "--bad", over: "--good" };
