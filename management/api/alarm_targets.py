@@ -97,6 +97,11 @@ def list_alarm_silences(call: Call) -> list[SilenceRecord]:
     return call.operations.alarm_targets.silences()
 
 
+@routes.get("/alarm_silences/{id}", "A silence", reply=SilenceRecord)
+def lookup_alarm_silence(call: Call) -> SilenceRecord:
+    return call.operations.alarm_targets.silence_record(call.path["id"])
+
+
 @routes.post("/alarm_silences", "Keep alarms back from targets until a time", body=NewSilence, reply=SilenceId)
 async def add_alarm_silence(call: Call) -> SilenceId:
     body: NewSilence = call.body
@@ -112,6 +117,11 @@ async def delete_alarm_silence(call: Call) -> None:
 @routes.get("/alarm_thresholds", "Thresholds of figures that raise alarms", reply=list[ThresholdRecord])
 def list_alarm_thresholds(call: Call) -> list[ThresholdRecord]:
     return call.operations.alarm_thresholds.records()
+
+
+@routes.get("/alarm_thresholds/{name}", "The threshold of a figure", reply=ThresholdRecord)
+def lookup_alarm_threshold(call: Call) -> ThresholdRecord:
+    return call.operations.alarm_thresholds.record(call.path["name"])
 
 
 @routes.put("/alarm_thresholds/{name}", "Set the threshold of a figure", body=NewThreshold)

@@ -1,11 +1,13 @@
 """The commands mgmt and admins: the applications that may use the HTTP API, and the users of the dashboard."""
 
+from typing import get_args
+
 from taipan.broker.observability.log_text import NOTHING
 
 from ..operations.apps import AppRecord
-from ..operations.caller import ADMINISTRATOR, ROLES
+from ..operations.caller import ADMINISTRATOR, ROLES, Scope
 from ..operations.dashboard_users import DashboardUserRecord, role_in
-from ..operations.refusal import UNKNOWN
+from ..operations.refusal import UNKNOWN, WRONG, Refusal
 from .command import NOT_FOUND, OK, CommandCall, CommandResult, Commands, not_found, telling, word
 
 commands = Commands()
@@ -25,9 +27,13 @@ def lookup_app(call: CommandCall) -> CommandResult:
     return CommandResult(found, _app_line)
 
 
-@commands.add("mgmt insert <AppId> <Name>", "Create an application; its secret is shown only now")
+@commands.add(
+    "mgmt insert <AppId> <Name> [--scopes <Scopes>]",
+    "Create an application; its secret is shown only now. Scopes: all, or read,publish",
+)
 async def insert_app(call: CommandCall) -> CommandResult:
-    secret = await call.operations.apps.add(call["AppId"], call["Name"])
+    scopes = ("all",) if call.get("Scopes") is None else _scopes(call)
+    secret = await call.operations.apps.add(call["AppId"], call["Name"], scopes=scopes)
     return CommandResult({"secret": secret}, lambda data: f"AppSecret: {data['secret']}")
 
 
@@ -37,6 +43,21 @@ async def update_app(call: CommandCall) -> CommandResult:
     with telling(lambda refusal: NOT_FOUND if refusal.code == UNKNOWN else None):
         await call.operations.apps.update(call["AppId"], status=status)
     return CommandResult(None, "update successfully.")
+
+
+@commands.add("mgmt scopes <AppId> <Scopes>", "Set what an application may do: all, read, publish or read,publish")
+async def set_scopes(call: CommandCall) -> CommandResult:
+    with telling(lambda refusal: NOT_FOUND if refusal.code == UNKNOWN else None):
+        await call.operations.apps.update(call["AppId"], scopes=_scopes(call))
+    return CommandResult(None, OK)
+
+
+def _scopes(call: CommandCall) -> tuple[str, ...]:
+    """Return the scopes in a list with commas. Raises Refusal."""
+    found = tuple(dict.fromkeys(call["Scopes"].split(",")))
+    if not set(found) <= set(get_args(Scope)):
+        raise Refusal(WRONG, f"Scopes: expected some of {', '.join(get_args(Scope))}, with commas between them")
+    return found
 
 
 @commands.add("mgmt delete <AppId>", "Delete an application")
@@ -49,7 +70,8 @@ async def delete_app(call: CommandCall) -> CommandResult:
 def _app_line(row: AppRecord) -> str:
     return (
         f"app_id: {row.app_id}, secret: {row.secret}, name: {row.name}, desc: {row.desc}, "
-        f"status: {word(row.status)}, expired: {NOTHING if row.expired == 'undefined' else row.expired}"
+        f"status: {word(row.status)}, expired: {NOTHING if row.expired == 'undefined' else row.expired}, "
+        f"scopes: {','.join(row.scopes)}"
     )
 
 

@@ -33,8 +33,8 @@ _READING: Final = frozenset(
 """Last words of commands that change nothing."""
 _READING_COMMANDS: Final = frozenset(
     [
-        "broker", "vm", "listeners", "watch", "publish", "top", "help", "profiles", "data loss", "data export",
-        "backup create", "resources dead-letters", "explain client", "explain topic", "explain delivery",
+        "alarms targets", "broker", "vm", "listeners", "watch", "publish", "top", "help", "profiles", "data loss",
+        "data export", "backup create", "resources dead-letters", "explain client", "explain topic", "explain delivery",
         "acl show clientid", "acl show username", "acl show _anonymous", "acl show _all",
     ]
 )  # fmt: skip

@@ -1,8 +1,9 @@
 """The commands status, broker, vm and log: the node itself."""
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, cast, get_args
 
+from ..operations.log_view import MAX_LINES, Level, LogLinesQuery
 from ..operations.modules import ModuleRecord, PluginRecord
 from ..operations.runtime import runtime
 from .command import CommandCall, CommandResult, Commands, key_line, word
@@ -112,6 +113,18 @@ def primary_level(call: CommandCall) -> CommandResult:
     level = call.get("Level")
     logs = call.operations.logs
     return CommandResult(logs.level() if level is None else logs.set_level(level), str)
+
+
+@commands.add(
+    "log show [--level <Level>] [--count <N>] [--like <Text>]",
+    "Show the latest lines of the log: of this level or higher, with this text",
+)
+def show_log(call: CommandCall) -> CommandResult:
+    level = "debug" if call.get("Level") is None else call.choice("Level", *get_args(Level))
+    limit = 100 if call.get("N") is None else call.integer("N", 1, MAX_LINES)
+    query = LogLinesQuery(level=cast(Level, level), like_text=call.get("Text") or "", limit=limit)
+    found = call.operations.log_view.lines_here(query)
+    return CommandResult(found.lines, lambda lines: [each.text for each in lines])
 
 
 @commands.add("log list", "List the loggers with a level of their own")

@@ -1,15 +1,16 @@
-"""The commands listeners, retainer, topic-metrics and slow-subs: where messages arrive, which are retained, and their
-metrics."""
+"""The commands listeners, retainer, delayed, topic-metrics and slow-subs: where messages arrive, which are retained or
+delayed, and their metrics."""
 
 from collections.abc import Iterator
 from typing import Final
 
+from ..operations.delayed import DelayedQuery, DelayedRecord
 from ..operations.listeners import ListenerRecord
 from ..operations.listing import EVERYTHING
 from ..operations.refusal import UNKNOWN, Refusal
 from ..operations.retained import RetainedQuery
 from ..operations.topic_metrics import TopicMetricsRecord
-from .command import NOT_FOUND, OK, CommandCall, CommandResult, Commands, key_line, not_found, telling
+from .command import NOT_FOUND, OK, CommandCall, CommandResult, Commands, key_line, not_found, telling, told
 
 commands = Commands()
 
@@ -91,6 +92,38 @@ def list_retained_topics(call: CommandCall) -> CommandResult:
 async def clean_retained(call: CommandCall) -> CommandResult:
     count = await call.operations.retained.delete(call.get("Topic") or "#")
     return CommandResult({"count": count}, lambda data: f"Cleaned {data['count']} retained messages")
+
+
+@commands.add("delayed list [--topic <Filter>] [--count <N>]", "List the delayed messages of all nodes, the next first")
+async def list_delayed(call: CommandCall) -> CommandResult:
+    limit = 50 if call.get("N") is None else call.integer("N", 1, 1_000)
+    found = await call.operations.delayed.listing(DelayedQuery(match_topic=call.get("Filter"), limit=limit), limit)
+    return CommandResult(found, _delayed_line)
+
+
+@commands.add("delayed show <Id> [<Node>]", "Show a delayed message of this or another node, with its payload")
+async def show_delayed(call: CommandCall) -> CommandResult:
+    calls, node = call.operations.calls, call.get("Node")
+    with telling(_no_delayed):
+        found = await calls.on(node or calls.name, call.operations.delayed.get_here, call["Id"])
+    return CommandResult(found, lambda row: [_delayed_line(row), f"{row.encoding}: {row.payload}"])
+
+
+@commands.add("delayed del <Id> [<Node>]", "Delete a delayed message of this or another node")
+async def delete_delayed(call: CommandCall) -> CommandResult:
+    calls, node = call.operations.calls, call.get("Node")
+    with telling(_no_delayed):
+        _: bool = await calls.on(node or calls.name, call.operations.delayed.delete_here, call["Id"])
+    return CommandResult(None, OK)
+
+
+def _no_delayed(refusal: Refusal) -> str | None:
+    return NOT_FOUND if refusal.code == UNKNOWN else None
+
+
+def _delayed_line(row: DelayedRecord) -> str:
+    facts = f"expected_at={row.expected_at}, clientid={told(row.from_clientid)}, size={row.payload_size}"
+    return f"Delayed({row.id}, topic={row.topic}, qos={row.qos}, {facts}, node={row.node})"
 
 
 @commands.add("topic-metrics list", "Show the metrics of all counted topics")

@@ -1,6 +1,7 @@
 """The commands alarms, trace, traces and explain: events, and their reasons."""
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, cast
 
@@ -9,13 +10,15 @@ import msgspec
 from taipan.broker.extensions.tracing import Kind
 from taipan.broker.observability.log_text import NOTHING
 
-from ..operations.alarm_targets import TargetRecord
+from ..operations.alarm_targets import SilenceRecord, TargetRecord
+from ..operations.alarm_thresholds import ThresholdRecord
 from ..operations.alarms import AlarmRecord
 from ..operations.annotations import MAX_ANNOTATIONS, MAX_TIME, AnnotationRecord, AnnotationsQuery
 from ..operations.audit import AuditQuery, AuditRecord
 from ..operations.delivery_check import DeliveryExplained, DeliveryQuery
 from ..operations.explain import NOTHING_RECORDED
-from ..operations.refusal import NOT_ONLINE, UNKNOWN, Refusal
+from ..operations.refusal import NOT_ONLINE, UNKNOWN, WRONG, Refusal
+from ..operations.times import local_text
 from ..operations.top_lists import TopClientsQuery, TopGroupsQuery, TopTopicsQuery, TopTroublesQuery
 from ..operations.tracing import TraceRecord
 from .command import NOT_FOUND, OK, CommandCall, CommandResult, Commands, Failure, telling, told, word
@@ -28,6 +31,7 @@ _OF_EVENT_LINES: Final = frozenset({"at", "text", "advice", "detail"})
 """Members of an event that stand before or below its line."""
 _TRACE_SECONDS: Final = 900
 _MAX_SECONDS: Final = 31_536_000
+_NUMBER: Final = re.compile(r"[0-9]{1,13}(\.[0-9]{1,6})?", re.ASCII)
 _KINDS: Final = {"client": "clientid", "clientid": "clientid", "topic": "topic", "ip_address": "ip_address"}
 
 
@@ -59,6 +63,57 @@ def list_alarm_targets(call: CommandCall) -> CommandResult:
 async def test_alarm_target(call: CommandCall) -> CommandResult:
     warning = await call.operations.alarm_targets.test(call["Target"])
     return CommandResult({"warning": warning}, lambda data: data["warning"] or OK)
+
+
+@commands.add("silences list", "List the silences, which keep alarms back from targets")
+def list_silences(call: CommandCall) -> CommandResult:
+    return CommandResult(call.operations.alarm_targets.silences(), lambda rows: [_silence_line(row) for row in rows])
+
+
+@commands.add("silences add <Alarms> <Seconds> [--reason <Reason>]", "Keep alarms back from targets, for some seconds")
+async def add_silence(call: CommandCall) -> CommandResult:
+    until = call.operations.server.clock.wall() + call.integer("Seconds", 1, _MAX_SECONDS)
+    reason = call.get("Reason") or ""
+    name = await call.operations.alarm_targets.silence(call["Alarms"], until, reason, call.app)
+    return CommandResult({"id": name}, lambda data: data["id"])
+
+
+@commands.add("silences del <Id>", "End a silence")
+async def delete_silence(call: CommandCall) -> CommandResult:
+    with telling(_not_found):
+        await call.operations.alarm_targets.end_silence(call["Id"])
+    return CommandResult(None, OK)
+
+
+@commands.add("thresholds list", "List the thresholds of figures that raise alarms")
+def list_thresholds(call: CommandCall) -> CommandResult:
+    rows = call.operations.alarm_thresholds.records()
+    return CommandResult(rows, lambda rows: [_threshold_line(row) for row in rows])
+
+
+@commands.add("thresholds set <Figure> <Value>", "Set the threshold of a figure; off: no alarm")
+async def set_threshold(call: CommandCall) -> CommandResult:
+    text = call["Value"]
+    if text != "off" and not _NUMBER.fullmatch(text):
+        raise Refusal(WRONG, "Value: expected a number from 0 to 1e12, or off")
+    with telling(_not_found):
+        await call.operations.alarm_thresholds.set(call["Figure"], None if text == "off" else float(text))
+    return CommandResult(None, OK)
+
+
+def _not_found(refusal: Refusal) -> str | None:
+    return NOT_FOUND if refusal.code == UNKNOWN else None
+
+
+def _silence_line(row: SilenceRecord) -> str:
+    by, reason = row.created_by or NOTHING, row.reason or NOTHING
+    return f"Silence({row.id}, alarms={row.alarms}, until={local_text(row.until)}, by={by}, reason={reason})"
+
+
+def _threshold_line(row: ThresholdRecord) -> str:
+    side = "below" if row.below else "above"
+    value = "off" if row.value is None else f"{row.value:g}"
+    return f"Threshold({row.name}, {side}={value}, current={told(row.current)}, unit={row.unit or NOTHING})"
 
 
 def _target_line(row: TargetRecord) -> str:

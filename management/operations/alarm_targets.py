@@ -251,6 +251,13 @@ class AlarmTargets:
             if row.until > now
         ]
 
+    def silence_record(self, name: str) -> SilenceRecord:
+        """Return a silence that has not ended. Raises Refusal."""
+        found = next((each for each in self.silences() if each.id == name), None)
+        if found is None:
+            raise not_found("silence", name)
+        return found
+
     async def silence(self, alarms: str, until: float, reason: str, by: str) -> str:
         """Keep alarms back until a moment; return the silence's id. Raises Refusal."""
         now = self._server.clock.wall()

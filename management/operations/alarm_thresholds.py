@@ -146,6 +146,13 @@ class AlarmThresholds:
             found.append(ThresholdRecord(name, self._value(name), default, unit, below, shown))
         return found
 
+    def record(self, name: str) -> ThresholdRecord:
+        """Return a threshold. Raises Refusal."""
+        found = next((each for each in self.records() if each.name == name), None)
+        if found is None:
+            raise not_found("alarm threshold", name)
+        return found
+
     def stored(self) -> list[tuple[str, StoredThreshold]]:
         """Return a copy of the thresholds that were set."""
         return list(self._table.items())

@@ -14,10 +14,13 @@ MAX_LINES = 1000
 """Maximum number of lines of one answer."""
 
 
+Level = Literal["debug", "info", "warning", "error", "critical"]
+
+
 class LogLinesQuery(msgspec.Struct, kw_only=True):
     """``level``: the lowest one. ``like_text``: a part of the line. ``after``: the number of the last known line."""
 
-    level: Literal["debug", "info", "warning", "error", "critical"] = "debug"
+    level: Level = "debug"
     like_text: Annotated[str, Meta(max_length=256)] = msgspec.field(default="", name="_like_text")
     after: Annotated[int, Meta(ge=0)] = 0
     limit: Annotated[int, Meta(ge=1, le=MAX_LINES)] = msgspec.field(default=MAX_LINES, name="_limit")

@@ -88,7 +88,9 @@ class Operations:
         self.access = Access(server, self.calls, owners)
         self.access_sources = AccessSources(server, self.calls)
         self.banned = Bans(server)
-        self.apps = Apps(server.tables, server.clock, settings.apps, lambda: server.store_alarms.tables_lost)
+        self.apps = Apps(
+            server.tables, server.clock, settings.apps, self.calls, lambda: server.store_alarms.tables_lost
+        )
         self.calls.serve(self.apps.uses_here)
         self.dashboard_users = DashboardUsers(server)
         self.dashboard_sessions = DashboardSessions(server, dashboard, self.dashboard_users)

@@ -252,3 +252,16 @@ async def test_all_nodes() -> None:
         nodes.hub.silent.add("n2@host")
         reply = await nodes[0].api.get("/audit")
         assert reply.meta["missing_nodes"] == ["n2@host"]
+
+
+async def test_silences_and_thresholds_have_what_was_before() -> None:
+    async with managed_node() as node:
+        until = int(node.server.clock.wall()) + 60
+        name = (await node.api.post("/alarm_silences", {"until": until, "reason": "work"})).data["id"]
+        await node.api.put("/alarm_thresholds/memory", {"value": 70})
+        await node.api.put("/alarm_thresholds/memory", {"value": 80})
+        await node.api.delete(f"/alarm_silences/{name}")
+        ended, second, first, made = (await node.api.get("/audit")).data
+        assert (made["before"], ended["before"]["reason"]) == (None, "work")
+        assert (first["before"]["value"], first["after"]["value"]) == (None, 70.0)
+        assert (second["before"]["value"], second["after"]["value"]) == (70.0, 80.0)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from taipan.broker.observability.log_ring import ring
 from taipan.management.ctl.index import COMMANDS
 from taipan.management.operations.annotations import AnnotationsQuery
 from tests.support.api import ManagedNode, managed_node
@@ -37,6 +38,7 @@ EXAMPLES: dict[str, list[str]] = {
     "log set-level <Level> [<Logger>]": ["warning", LOGGER],
     "log primary-level [<Level>]": [],
     "log list": [],
+    "log show [--level <Level>] [--count <N>] [--like <Text>]": [],
     "log handlers list": [],
     "log handlers set-level <HandlerId> <Level>": ["handler0", "debug"],
     "cluster status": [],
@@ -63,6 +65,9 @@ EXAMPLES: dict[str, list[str]] = {
     "retainer info": [],
     "retainer topics": [],
     "retainer clean [<Topic>]": ["kept"],
+    "delayed list [--topic <Filter>] [--count <N>]": [],
+    "delayed show <Id> [<Node>]": ["DELAYED"],
+    "delayed del <Id> [<Node>]": ["DELAYED"],
     "topic-metrics add <Topic>": ["t/1"],
     "topic-metrics list": [],
     "topic-metrics show <Topic>": ["t/1"],
@@ -109,7 +114,8 @@ EXAMPLES: dict[str, list[str]] = {
     "banned add <As> <Who> [--reason <R>] [--seconds <S>] [--kick <Kick>]": ["clientid", "bad"],
     "banned list": [],
     "banned del <As> <Who>": ["clientid", "bad"],
-    "mgmt insert <AppId> <Name>": ["exporter", "An exporter"],
+    "mgmt insert <AppId> <Name> [--scopes <Scopes>]": ["exporter", "An exporter", "--scopes", "read"],
+    "mgmt scopes <AppId> <Scopes>": ["exporter", "read,publish"],
     "mgmt list": [],
     "mgmt lookup <AppId>": ["exporter"],
     "mgmt update <AppId> <Status>": ["exporter", "false"],
@@ -125,6 +131,11 @@ EXAMPLES: dict[str, list[str]] = {
     "alarms clean": [],
     "alarms targets": [],
     "alarms test <Target>": ["ops"],
+    "silences add <Alarms> <Seconds> [--reason <Reason>]": ["disk", "60"],
+    "silences list": [],
+    "silences del <Id>": ["SILENCE"],
+    "thresholds list": [],
+    "thresholds set <Figure> <Value>": ["memory", "80"],
     "traces start <Name> <Type> <Value> [<Seconds>]": ["mine", "clientid", "c"],
     "traces list": [],
     "trace list": [],
@@ -229,6 +240,8 @@ async def said(node: ManagedNode, usage: str, directory: Path, export: str) -> t
         "PORT": str(listener.port), "FILE": str(directory / "backup"), "DIR": str(directory / "restored"),
         "EXPORT": export,
         "ANNOTATION": next((row.id for row in node.management.operations.annotations.listing(AnnotationsQuery())), ""),
+        "SILENCE": next((row.id for row in node.management.operations.alarm_targets.silences()), ""),
+        "DELAYED": next((row["id"] for row in (await node.api.get("/delayed")).data), ""),
     }  # fmt: skip
     if usage == "listeners stop <Protocol> <Port>":
         await ctl(node, "listeners", "restart", values["LISTENER"])
@@ -274,7 +287,9 @@ async def test_every_command_with_json(tmp_path: Path) -> None:
         peer = await node.client("c", 5)
         await peer.subscribe("t/+")
         await peer.publish("kept", b"x", retain=True)
+        await peer.publish("$delayed/3600/t", b"x", qos=1)
         await node.client("kicked", 4)
+        ring.add(["2026-10-01T14:03:11.000 WARNING taipan.broker.channel client_refused client_id=c reason=banned"])
         node.server.alarms.activate("hot", "it is hot")
         await node.management.operations.alarm_targets.add("ops", "mqtt", True, ["*"], {"topic": "ops"})
         export = ""

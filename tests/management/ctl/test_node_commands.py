@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from taipan.broker.observability.log_ring import ring
 from tests.support.api import managed_node
 from tests.support.ctl import ctl, ctl_json, done, refused
 
@@ -129,3 +130,18 @@ async def test_help() -> None:
         part = await ctl(node, "clients", "nonsense")
         assert part.status == 2 and part.err.splitlines()[0] == "error: command clients nonsense: unknown"
         assert [line.split()[0] for line in part.err.splitlines()[1:]] == ["clients"] * 3
+
+
+async def test_log_show() -> None:
+    async with managed_node() as node:
+        ring.add(
+            ["2026-10-01T14:03:11.000 WARNING taipan.broker.channel client_refused client_id=porch-77 reason=banned"]
+        )
+        ring.add(["2026-10-01T14:03:12.000 INFO taipan.broker.channel client_connected client_id=porch-77"])
+        assert len(await done(node, "log", "show", "--like", "porch-77")) == 2
+        (line,) = await done(node, "log", "show", "--like", "porch-77", "--level", "warning")
+        assert line.endswith("client_id=porch-77 reason=banned")
+        (line,) = await done(node, "log", "show", "--like", "porch-77", "--count", "1")
+        assert "client_connected" in line
+        assert (await ctl(node, "log", "show", "--level", "loud")).status == 1
+        assert (await ctl(node, "log", "show", "--count", "0")).status == 1

@@ -128,3 +128,24 @@ async def test_slow_subs() -> None:
         )
         assert await done(node, "slow-subs", "clean") == ["ok"]
         assert await done(node, "slow-subs", "list") == []
+
+
+async def test_delayed() -> None:
+    async with managed_node() as node:
+        peer = await node.client("porch")
+        await peer.publish("$delayed/3600/door/1", b"open", qos=1)
+        await peer.publish("$delayed/7200/door/2", b"\xff", qos=1)
+        first, second = await done(node, "delayed", "list")
+        name = first.partition("(")[2].partition(",")[0]
+        assert first.startswith(f"Delayed({name}, topic=door/1, qos=1, expected_at=")
+        assert first.endswith(f"clientid=porch, size=4, node={node.name})")
+        assert await done(node, "delayed", "list", "--topic", "door/2", "--count", "5") == [second]
+        assert (await done(node, "delayed", "show", name))[1:] == ["plain: open"]
+        assert (await done(node, "delayed", "show", second.partition("(")[2].partition(",")[0], node.name))[1:] == [
+            "base64: /w=="
+        ]
+        assert await done(node, "delayed", "del", name) == ["ok"]
+        assert await refused(node, "delayed", "del", name) == f"delayed message {name}: not found"
+        assert await done(node, "delayed", "list") == [second]
+        assert (await ctl(node, "delayed", "list", "--topic", "a/#/b")).status == 1
+        assert (await ctl(node, "delayed", "show", name, "else@where")).status == 1

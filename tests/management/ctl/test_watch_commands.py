@@ -104,3 +104,29 @@ async def test_explain() -> None:
         unknown = await refused(node, "explain", "client", "nobody")
         assert unknown.startswith("client nobody: no session and no recorded events.") and "listener_limit" in unknown
         assert (await ctl(node, "explain", "topic", "t/#")).status == 1
+
+
+async def test_silences_and_thresholds() -> None:
+    async with managed_node() as node:
+        (name,) = await done(node, "silences", "add", "resource/*", "60", "--reason", "work")
+        (line,) = await done(node, "silences", "list")
+        assert line.startswith(f"Silence({name}, alarms=resource/*, until=") and line.endswith("by=-, reason=work)")
+        assert (await node.api.get(f"/alarm_silences/{name}")).data["reason"] == "work"
+        assert await done(node, "silences", "del", name) == ["ok"]
+        assert await refused(node, "silences", "del", name) == f"silence {name}: not found"
+        assert "Seconds" in (await ctl(node, "silences", "add", "*", "0")).out
+        assert await done(node, "thresholds", "set", "memory", "80.5") == ["ok"]
+        lines = await done(node, "thresholds", "list")
+        assert next(each for each in lines if "memory" in each).startswith("Threshold(memory, above=80.5, current=")
+        assert await done(node, "thresholds", "set", "memory", "off") == ["ok"]
+        assert "Threshold(memory, above=off" in "".join(await done(node, "thresholds", "list"))
+        assert await refused(node, "thresholds", "set", "size", "1") == "threshold size: not found"
+        for text in ("-1", "nan", "1e400", "much", ""):
+            assert (await ctl(node, "thresholds", "set", "memory", text)).status == 1
+
+
+async def test_reading_is_no_change_of_the_audit() -> None:
+    async with managed_node() as node:
+        for words in ("alarms targets", "silences list", "thresholds list", "log show", "delayed list", "mgmt list"):
+            await done(node, *words.split())
+        assert (await node.api.get("/audit")).data == []

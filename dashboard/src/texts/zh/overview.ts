@@ -71,7 +71,7 @@ export const texts: typeof English = {
     button: "添加标注",
     title: "在图表中标注一个时刻",
     text: "文本",
-    textAbout: "例如部署了什么。",
+    textAbout: "例如：部署 billing 1.4",
     time: "时间",
     added: "已添加标注",
   },
