@@ -86,7 +86,11 @@ GET /nodes/{node}/alarms/deactivated
 GET /alarm_targets
 GET /alarm_targets/{id}
 GET /alarm_silences
+GET /alarm_silences/{id}
 GET /alarm_thresholds
+GET /alarm_thresholds/{name}
+GET /annotations
+GET /annotations/{id}
 GET /topic-metrics
 GET /topic-metrics/{topic}
 GET /clients/{clientid}/explain
