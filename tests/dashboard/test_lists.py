@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.support.browser import DashboardNode, accessible
+from tests.support.browser import Dashboard, DashboardNode, accessible
 from tests.support.forms import row, row_action
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
@@ -176,3 +176,24 @@ async def test_rows_are_dense(open_page: OpenPage, shared_node: DashboardNode) -
     page = await open_page("/clients", viewport={"width": 1440, "height": 900})
     box = await row(page, "press-07").bounding_box()
     assert box is not None and box["height"] <= 32
+
+
+@pytest.mark.parametrize(("locale", "words"), [("en-US", "Connect your first client"), ("zh-CN", "连接第一个客户端")])
+async def test_an_empty_list_leads_to_the_first_step(
+    own_node: DashboardNode, open_dashboard: Callable[[DashboardNode], Dashboard], locale: str, words: str
+) -> None:
+    page = await open_dashboard(own_node).open("/clients", locale=locale)
+    for path in ("/clients", "/subscriptions", "/subscriptions/groups", "/retained/delayed", "/top/clients"):
+        await page.goto(f"{own_node.url}/#{path}")
+        await expect(page.locator(".empty").get_by_role("link", name=words)).to_be_visible()
+        await accessible(page, (1440, 1024, 390))
+    await page.locator(".empty").get_by_role("link", name=words).click()
+    await expect(page.locator("pre.log")).to_contain_text(f"-p {own_node.ports['tcp']}")
+    await page.goto(f"{own_node.url}/#/rules")
+    first = page.locator(".empty").get_by_role("link")
+    await expect(first).to_have_attribute("href", "#/rules/new")
+    await accessible(page, (1440, 1024, 390))
+    # A filter that finds nothing is no lack of clients.
+    await page.goto(f"{own_node.url}/#/subscriptions?_match_topic=a")
+    await expect(page.locator(".empty")).to_be_visible()
+    await expect(page.locator(".empty").get_by_role("link", name=words)).to_have_count(0)

@@ -92,6 +92,7 @@ export const texts = inLanguage("common", {
       } as Record<number, string>,
     },
   },
+  first: { client: "Connect your first client", rule: "Create your first rule" },
   table: {
     csv: "CSV",
     csvTitle: "Download the rows of all pages with these columns, at most 10,000",

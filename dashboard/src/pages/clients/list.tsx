@@ -6,6 +6,7 @@ import { Name } from "../../components/name";
 import { type Column, PagedTable, orderOf } from "../../components/table";
 import { TimeAgo } from "../../components/time";
 import { toastError } from "../../components/toast";
+import { FirstClient } from "../../components/first";
 import { bytes, duration, number } from "../../format";
 import { useQuery } from "../../hooks";
 import { link, place, setQuery } from "../../router";
@@ -182,6 +183,7 @@ export function ClientList() {
               <p>
                 <code>{texts.noneText(location.hostname)}</code>
               </p>
+              <FirstClient />
             </Empty>
           )
         }

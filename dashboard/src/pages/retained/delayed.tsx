@@ -10,6 +10,7 @@ import { Payload, fromBase64 } from "../../components/payload";
 import { PagedTable } from "../../components/table";
 import { TimeAgo } from "../../components/time";
 import { toast, toastError } from "../../components/toast";
+import { FirstClient } from "../../components/first";
 import { bytes } from "../../format";
 import { useQuery } from "../../hooks";
 import { link } from "../../router";
@@ -127,6 +128,7 @@ export function DelayedList() {
           ) : (
             <Empty title={T.none}>
               <p>{T.noneText}</p>
+              <FirstClient />
             </Empty>
           )
         }

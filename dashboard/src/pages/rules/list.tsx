@@ -7,6 +7,7 @@ import { Name, nameText } from "../../components/name";
 import { type Column, PagedTable } from "../../components/table";
 import { TimeAgo } from "../../components/time";
 import { attempt, toast } from "../../components/toast";
+import { FirstRule } from "../../components/first";
 import { number, rate } from "../../format";
 import { useData, useLive, useQuery, useTyped } from "../../hooks";
 import { useKey } from "../../keys";
@@ -225,6 +226,7 @@ export function RuleList() {
       empty={
         <Empty title={texts.list.none}>
           <p>{texts.list.noneText}</p>
+          <FirstRule />
         </Empty>
       }
     />

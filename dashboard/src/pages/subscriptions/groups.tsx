@@ -4,6 +4,7 @@ import { ErrorPanel } from "../../components/error";
 import { TypedFilter } from "../../components/filters";
 import { Name } from "../../components/name";
 import { PagedTable } from "../../components/table";
+import { FirstClient } from "../../components/first";
 import { number, percent } from "../../format";
 import { useData } from "../../hooks";
 import { link, place } from "../../router";
@@ -79,6 +80,7 @@ export function Groups() {
         empty={
           <Empty title={set ? texts.noneFound : texts.none}>
             <p>{texts.noneText}</p>
+            {!set && <FirstClient />}
           </Empty>
         }
       />

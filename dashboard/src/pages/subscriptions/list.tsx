@@ -5,6 +5,7 @@ import { ChosenFilter, TypedFilter } from "../../components/filters";
 import { Menu } from "../../components/menu";
 import { Name, nameText } from "../../components/name";
 import { PagedTable } from "../../components/table";
+import { FirstClient } from "../../components/first";
 import { useKey } from "../../keys";
 import { link, place, setQuery } from "../../router";
 import { texts as client } from "../../texts/clients";
@@ -106,6 +107,7 @@ export function SubscriptionList() {
         empty={
           <Empty title={set ? texts.noneFound : texts.none}>
             <p>{set ? texts.noneFoundText : texts.noneText}</p>
+            {!set && <FirstClient />}
           </Empty>
         }
       />

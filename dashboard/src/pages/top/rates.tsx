@@ -5,6 +5,7 @@ import { ErrorPanel } from "../../components/error";
 import { Name } from "../../components/name";
 import { Spark } from "../../components/spark";
 import { type Column, Table } from "../../components/table";
+import { FirstClient } from "../../components/first";
 import { byteRate, number, rate } from "../../format";
 import { useData, useQuery } from "../../hooks";
 import { link } from "../../router";
@@ -107,6 +108,7 @@ function TopList<T>({ id, label, path, orders, rowKey, shown, none, more }: List
       empty={
         <Empty title={none.none}>
           <p>{none.noneText}</p>
+          <FirstClient />
         </Empty>
       }
     />

@@ -3,6 +3,7 @@ import { api } from "../../api";
 import { Empty, Search } from "../../components/basic";
 import { Name } from "../../components/name";
 import { PagedTable } from "../../components/table";
+import { FirstClient } from "../../components/first";
 import { number, rate } from "../../format";
 import { useLive, useTyped } from "../../hooks";
 import { link, place } from "../../router";
@@ -106,6 +107,7 @@ export function Tree() {
         empty={
           <Empty title={texts.tree.none}>
             <p>{texts.tree.noneText}</p>
+            <FirstClient />
           </Empty>
         }
       />

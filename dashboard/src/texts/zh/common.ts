@@ -89,6 +89,7 @@ export const texts: typeof English = {
       },
     },
   },
+  first: { client: "连接第一个客户端", rule: "创建第一条规则" },
   table: {
     csv: "导出 CSV",
     csvTitle: "下载所有页的数据，包含当前列，最多 10,000 行",
