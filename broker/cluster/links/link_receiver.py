@@ -112,15 +112,12 @@ class LinkState:
 
 
 class LinkReceiver:
-    """Receives the frames of all other nodes. The group commit calls it as ``CommitWaiter``.
+    """Receives the frames of all other nodes. The group commit calls it as ``CommitWaiter``. Callbacks::
 
-    Callbacks::
-
-        on_addressed   a message for one member of a Shared Subscription, its record, and the sending node
-        on_mark        the mark of a node (``turns``), its record, and the sending node
-        on_new_node    a node that has not sent any message yet
-        apart          set while sessions move: gets each other message and the sending node. Otherwise, such a
-                       message is delivered to all matching subscriptions
+    on_addressed   a message for one member of a Shared Subscription, its record, and the sending node
+    on_mark        the mark of a node (``turns``), its record, and the sending node
+    on_new_node    a node that has not sent any message yet
+    apart          while sessions move: each other message and the sending node; it selects the subscriptions
     """
 
     def __init__(self, context: ClusterContext, membership: Members, calls: Calls) -> None:
