@@ -8,6 +8,7 @@ import asyncio
 import hashlib
 import importlib.util
 import os
+import secrets
 import shutil
 import stat
 import tempfile
@@ -34,6 +35,8 @@ MAX_FILE: Final = MIB
 """Maximum size of a file that is changed here, in bytes."""
 MAX_CHANGES: Final = 100
 _OVERRIDES: Final = ("environment", "command line")
+_VERSION_KEY: Final = secrets.token_bytes(32)
+"""Viewers see the version: without a key, they could try values of the secrets in the file against it."""
 
 
 class FileOfNode(NamedTuple):
@@ -276,7 +279,7 @@ def _edited(data: bytes, changes: Sequence[KeyChange]) -> bytes:
 
 
 def _version(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
+    return hashlib.blake2b(data, key=_VERSION_KEY, digest_size=32).hexdigest()
 
 
 def _why(path: str, error: OSError) -> str:

@@ -7,6 +7,7 @@ import os
 import re
 import stat
 from collections.abc import AsyncIterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,8 @@ async def test_a_change_is_shown_first_then_written_and_in_effect(edited: Edited
     assert found["file"] == str(edited.file) and found["editable"] and not found["reason"]
     shown = (await edited.change(dry_run=True, log__level="warning", listeners__0__max_qos=0)).data
     assert edited.file.read_text("utf-8") == before
+    # Viewers see it, and must not be able to try values of a secret against it.
+    assert found["version"] != sha256(edited.file.read_bytes()).hexdigest()
     assert shown["version"] == found["version"]
     assert "-max_qos = 1  # for the old sensors\n+max_qos = 0  # for the old sensors" in shown["diff"]
     assert "opensesame" not in json.dumps(shown) and SECRET not in json.dumps(shown)
