@@ -10,7 +10,6 @@ from unittest.mock import patch
 from taipan.broker.cluster.replicas import copies
 from taipan.broker.persistence.log import write_ahead_log
 from taipan.broker.persistence.log.log_writer import Append, Job, LogWriter
-from taipan.broker.persistence.log.sqlite_log import SqliteLog
 
 from .disk import SimulatedDisk
 from .loop import Life, life
@@ -23,7 +22,6 @@ class Disk:
     def __init__(self, speed: SimulatedDisk) -> None:
         self.speed = speed
         self.writers: list[SimulatedWriter] = []
-        self.logs: list[SqliteLog] = []
         self.on_append: Callable[[], None] = lambda: None
 
     def crash(self) -> None:
@@ -31,9 +29,6 @@ class Disk:
         for writer in self.writers:
             writer.crash()
         self.writers.clear()
-        for log in self.logs:  # also those that had no writer yet
-            log._abandon()
-        self.logs.clear()
 
 
 _disks: Final[dict[Life, Disk]] = {}
@@ -94,17 +89,7 @@ class SimulatedWriter(LogWriter):
             if job is None:
                 break
             self.work(job)
-
-
-_open: Final = SqliteLog.open
-
-
-def _open_noted(log: SqliteLog) -> None:
-    """Open the log, and note that it belongs to the node that does so."""
-    owner = life.get()
-    if owner is not None and owner in _disks:
-        _disks[owner].logs.append(log)
-    _open(log)
+        self._log._abandon()
 
 
 @contextmanager
