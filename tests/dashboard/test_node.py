@@ -306,6 +306,7 @@ async def test_a_setting_is_changed_in_the_file(open_page: OpenPage, shared_node
     await dialog.get_by_role("button", name="Back" if english else "返回").click()
     await expect(control(dialog, "value")).to_have_value("error")
     await submit(dialog)
+    await expect(difference).to_contain_text('+level = "error"')
     # Somebody else has changed the file: this difference is not saved, and a new one is shown.
     shared_node.config.write_text(before.replace("hash_cost = 10", "hash_cost = 11  # <b>new</b>"), "utf-8")
     save = dialog.get_by_role("button", name="Save and apply" if english else "保存并应用")
@@ -328,7 +329,8 @@ async def test_a_setting_is_changed_in_the_file(open_page: OpenPage, shared_node
     await expect(row(page, "log.level")).to_contain_text('"info"')
     shared_node.config.write_text(before, "utf-8")
     shared_node.process.process.send_signal(signal.SIGHUP)  # type: ignore[union-attr]
-    await page.reload()
+    while (await shared_node.api.get("/configuration", key="log.level")).data[0]["value"] != "warning":
+        pass
 
 
 async def test_which_settings_cannot_be_changed_says_why(open_page: OpenPage, shared_node: DashboardNode) -> None:
