@@ -404,19 +404,24 @@ class NatsCluster:
         if self.takeovers is not None:
             self.takeovers.check_leave()
         await self._end_own_copies(for_good)
-        await self.wills.withdraw()
-        await self.routes.withdraw()
         try:
+            await self.wills.withdraw()
+            await self.routes.withdraw()
             await self.membership.leave(for_good)
-        except ChangeRefused:
-            if self.shipping is not None:
-                self.shipping.attach()
-                self.shipping.start()
-            self.wills.offer()
+        except Exception:
+            self._stay()
             raise
         self._stop_sharing()
         self.rows.forget()
         self.retained.forget()
+
+    def _stay(self) -> None:
+        """Undo what came before the write by which this node would have left."""
+        if self.shipping is not None and (self.context.settings.replicas or self.context.hosted_by):
+            self.shipping.attach()
+            self.shipping.start()
+        self.routes.offer()
+        self.wills.offer()
 
     async def force_leave(self, node: str) -> None:
         self.membership.check_force_leave(node)

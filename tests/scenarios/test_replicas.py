@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from taipan.broker.cluster.nats.interface import REPLICAS, BucketEntry, NoAnswer, Unknown
+from taipan.broker.cluster.nats.interface import REPLICAS, BucketEntry, NoAnswer, Unavailable, Unknown
 from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.cluster.replicas import copies as copies_module
 from taipan.broker.cluster.replicas import shipping as shipping_module
@@ -24,7 +24,7 @@ from taipan.broker.cluster.replicas.shipping import Shipping
 from taipan.broker.cluster.wire import node_key
 from taipan.broker.core.cluster import ChangeRefused
 from taipan.broker.mqtt import constants as c
-from taipan.broker.mqtt.packets import Ack
+from taipan.broker.mqtt.packets import Ack, Will
 from taipan.broker.mqtt.reason_codes import QUOTA_EXCEEDED, SERVER_UNAVAILABLE, SUCCESS, USE_ANOTHER_SERVER
 from taipan.broker.persistence.log.batch import decode
 from taipan.broker.persistence.log.check_file import CheckFile, Digests
@@ -840,6 +840,28 @@ async def test_a_node_leaves_the_cluster(tmp_path: Path) -> None:
         await cluster[0].server.cluster.join(cluster.name(1))
         await until_in_sync(*cluster.nodes.values())
         await flood(publisher, 10)
+
+
+@pytest.mark.parametrize("bucket", ["wills", "members"])
+async def test_a_node_that_cannot_leave_keeps_its_copies(tmp_path: Path, bucket: str) -> None:
+    """Its record was deleted before NATS accepted no more writes to another bucket."""
+    async with replicated(tmp_path, cluster={"call_timeout": 1.0}) as cluster:
+        await until_in_sync(cluster[0], cluster[1])
+        await cluster[0].client("w", will=Will("will", b"gone", 1))
+        await until(lambda: cluster_of(cluster[0]).wills._ours)
+
+        def refuse(operation: str) -> None:
+            if operation == f"write {bucket}":
+                raise Unavailable("no quorum")
+
+        nats = cluster.clients[0]
+        nats.on_operation = refuse
+        with pytest.raises(ChangeRefused, match="NATS accepts no writes now"):
+            await cluster[0].server.cluster.leave()
+        nats.on_operation = lambda _: None
+        assert cluster_of(cluster[0]).context.broker.durability.commit.log.copies is shipping(cluster[0])
+        await until_in_sync(cluster[0])
+        assert record_of(cluster, 0, 1) is not None
 
 
 async def test_a_damaged_store_is_reported(tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ class ClusterRoutes:
         self._router.watcher = self
         self._nats.on_lost.append(self._lost)
         self._nats.on_connected.append(self._pump)
-        self._membership.on_joined.append(self._joined)
+        self._membership.on_joined.append(self.offer)
         self._membership.on_removed.append(lambda peer: self.forget(peer.key))
         self._membership.on_change.append(self._changed)
 
@@ -538,8 +538,8 @@ class ClusterRoutes:
             for key in list(node.stale):
                 self._remove(node, key)
 
-    def _joined(self) -> None:
-        """Check this node's keys when it becomes a member, because they may have been deleted in the meantime."""
+    def offer(self) -> None:
+        """Write this node's keys that have been deleted, because it becomes a member or stays one."""
         if self._watch is not None:
             self._watch.stop()
         self._lost(BUCKET)

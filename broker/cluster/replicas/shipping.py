@@ -202,6 +202,7 @@ class Shipping:
         self._sessions.clear()
         self._commit.on_copies_trouble(None)
         self._log.end_copies()
+        self._trouble, self._alarmed = None, False
         self._context.alarms.deactivate(_ALARM)
         self._context.alarms.deactivate(_TROUBLE)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from taipan.broker.cluster.moving.session_keys import BUCKET
+from taipan.broker.cluster.nats.interface import Unavailable
 from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.core.cluster import ChangeRefused
 from taipan.broker.mqtt.packets import Will
@@ -93,6 +94,28 @@ async def test_what_begins_while_it_is_out_has_a_key_when_it_is_back(tmp_path: P
         assert sessions_with_a_key(cluster) == 0
         await own(cluster, 1).join(cluster.name(0))
         await until(lambda: own(cluster, 0).node_of("before") and own(cluster, 0).node_of("alone"))
+
+
+async def test_a_node_that_could_not_leave_still_receives_what_others_publish(tmp_path: Path) -> None:
+    """Its routes were deleted before NATS accepted no more writes."""
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
+        subscriber = await cluster[1].client("s")
+        await subscriber.subscribe("t", qos=1)
+        await until(lambda: cluster[0].server.broker.router.remote_mask("t"))
+
+        def refuse(operation: str) -> None:
+            if operation == "write members":
+                raise Unavailable("no quorum")
+
+        nats = cluster.clients[1]
+        nats.on_operation = refuse
+        with pytest.raises(ChangeRefused, match="NATS accepts no writes now"):
+            await own(cluster, 1).leave()
+        nats.on_operation = lambda _: None
+        await until(lambda: cluster[0].server.broker.router.remote_mask("t"))
+        publisher = await cluster[0].client("p")
+        await publisher.publish("t", b"1", qos=1)
+        await subscriber.expect_publish("t", b"1", 1)
 
 
 async def test_a_join_to_a_node_that_is_no_member_leaves_everything_as_it_is(tmp_path: Path) -> None:
