@@ -42,19 +42,25 @@ def inspect_and_publish(
     assert session is not None
     if message.qos == 2:
         inbound_qos2.release(session, message.packet_id)
-    return _until_published(channel, session, inspection, message, acknowledge)
 
-
-async def _until_published(
-    channel: Channel, session: Session, inspection: Inspection, message: Message, acknowledge: Acknowledge
-) -> None:
-    clock = channel.context.clock
-    give_up = clock.now() + _LONGEST_3
-    while channel.state != CLOSED:
+    def ask() -> asyncio.Future[_Result]:
         question: asyncio.Future[_Result] = asyncio.get_running_loop().create_future()
         channel.pending_check = question
         answered = _answered(channel, session, message, question, acknowledge)
         inspection.ask(channel.client.client_id, message, answered)
+        return question
+
+    # Asked now and not when the coroutine runs: the connection may end before that.
+    return _until_published(channel, message, ask(), ask)
+
+
+async def _until_published(
+    channel: Channel, message: Message, question: asyncio.Future[_Result], ask: Callable[[], asyncio.Future[_Result]]
+) -> None:
+    """``ask`` asks again, if there is no answer to ``question``."""
+    clock = channel.context.clock
+    give_up = clock.now() + _LONGEST_3
+    while True:
         result = await answer_of(channel, question)
         if result is None:
             return
@@ -70,6 +76,9 @@ async def _until_published(
             disconnect(channel, reason_codes.QUOTA_EXCEEDED, refusal.detail, "quota_exceeded", refusal.setting)
             return
         await until_answered(channel, asyncio.sleep(_PAUSE))
+        if channel.state == CLOSED:
+            return
+        question = ask()
 
 
 def _answered(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from ..mqtt import reason_codes
 from ..mqtt.message import Message
+from ..mqtt.properties import memory_size
 from ..session.memory_account import NORMAL
 from .delayed_topic import PREFIX, split
 from .outcome import (
@@ -37,9 +38,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _OVERHEAD: Final = 600
-"""Approximate memory of a waiting message in addition to its topic and payload, in bytes."""
+"""Approximate memory of a waiting message in addition to its topic, payload and properties, in bytes."""
 _PAUSE: Final = 1.0
 """Seconds between two questions about the same message, if its publisher waits until there is an answer."""
+_FAULT: Final = Outcome(reason_codes.UNSPECIFIED_ERROR, "-", "an internal error")
 STOPPING: Final = Outcome(reason_codes.QUOTA_EXCEEDED, "-", "the node stops")
 _REWRITTEN: Final = {
     **{
@@ -84,7 +86,9 @@ class _Question:
         self.message = message
         self.answered = answered
         self.patient = patient
-        self.size = message.payload_size + len(message.topic) + _OVERHEAD
+        self.size = message.wire_size + len(message.topic) + _OVERHEAD
+        if message.has_properties and not message.block_at:  # they are not in the bytes that arrived
+            self.size += memory_size(message.properties)
 
 
 class Inspection:
@@ -233,7 +237,11 @@ class Inspection:
         try:
             while lane:
                 question = lane[0]  # it counts as waiting until it is answered
-                answer = await self._answer_to(question)
+                try:
+                    answer = await self._answer_to(question)
+                except Exception:
+                    logger.exception("message_not_inspected topic=%s", question.message.topic)
+                    answer = _FAULT
                 lane.popleft()
                 self._answer(question, answer)
         finally:

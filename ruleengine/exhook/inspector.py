@@ -4,6 +4,7 @@ The providers are asked in the order of ``exhook.servers``; each receives the me
 it."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from taipan.broker.access.exhook.messages import IGNORE, STOP_AND_RETURN
@@ -48,9 +49,7 @@ class ExhookInspector:
         for provider in self._providers:
             if not provider.asks(current.topic):
                 continue
-            asked = message_of(current, self._node)
-            asked.headers.update(headers)
-            reply = await provider.decision(request("MessagePublish", self._node, message=asked))
+            reply = await provider.decision(partial(self._request, current, headers))
             fault = "" if reply is None else _fault(reply)
             if reply is None or fault:
                 if fault:
@@ -69,6 +68,11 @@ class ExhookInspector:
             if reply.type == STOP_AND_RETURN:
                 break
         return current
+
+    def _request(self, message: Message, headers: dict[str, str]) -> Any:
+        asked = message_of(message, self._node)
+        asked.headers.update(headers)
+        return request("MessagePublish", self._node, message=asked)
 
 
 def _fault(reply: Any) -> str:

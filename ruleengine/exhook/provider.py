@@ -232,9 +232,9 @@ class Provider:
         """Return whether it is asked about a message to this topic."""
         return self.may_ask and (self._questions is None or bool(self._questions.match(topic)))
 
-    async def decision(self, request: Any) -> Any:
+    async def decision(self, make: Callable[[], Any]) -> Any:
         """Return the answer about a message; None: there is none, which was counted. An answer without a value: it does
-        not ask for messages any more."""
+        not ask for messages any more. ``make`` makes the request, a copy of the message, when it is sent."""
         if self._is_down():
             return None
         async with self._turns:
@@ -242,7 +242,7 @@ class Provider:
                 return None
             await self._breaker.admit()
             try:
-                reply = await self._decided(request)
+                reply = await self._decided(make)
             except ProviderFailed as why:
                 if why.away:
                     self._breaker.failed()
@@ -261,7 +261,7 @@ class Provider:
             self._note("exhook_failed", "down", "exhook.servers")
         return self._breaker.blocked
 
-    async def _decided(self, request: Any) -> Any:
+    async def _decided(self, make: Callable[[], Any]) -> Any:
         if not self.connected:
             try:
                 async with asyncio.timeout(self._settings.request_timeout):
@@ -271,7 +271,7 @@ class Provider:
                 raise ProviderFailed("down", "not connected", True) from None
         if not self.may_ask:
             return CLASSES["ValuedResponse"]()
-        return await self._call("OnMessagePublish", request)
+        return await self._call("OnMessagePublish", make())
 
     def bad_answer(self, detail: str) -> None:
         """Count an answer that cannot be used."""

@@ -18,7 +18,8 @@ def decided(result: bool, kind: int = STOP_AND_RETURN) -> Any:
 
 
 class Provider:
-    """``hooks``: what it wants, with filters. ``answers``: by the name of a method; without one, an empty message.
+    """``hooks``: what it wants, with filters. ``answers``: by the name of a method; without one, an empty message. An
+    answer of bytes is sent as it is.
     ``asked``: the name of the method and the request, in order."""
 
     def __init__(self, **hooks: list[str]) -> None:
@@ -43,7 +44,7 @@ class Provider:
             each.name: grpc.unary_unary_rpc_method_handler(
                 self._handler(each.name, CLASSES[each.output_type.name]),
                 request_deserializer=CLASSES[each.input_type.name].FromString,
-                response_serializer=CLASSES[each.output_type.name].SerializeToString,
+                response_serializer=lambda made: made if isinstance(made, bytes) else made.SerializeToString(),
             )
             for each in METHODS
         }
@@ -65,10 +66,10 @@ class Provider:
     def _handler(self, name: str, output: Any) -> Callable[[Any, Any], Awaitable[Any]]:
         async def handle(request: Any, context: Any) -> Any:
             self.asked.append((name, request))
-            if name == "OnProviderLoaded":
+            answer = self.answers.get(name)
+            if answer is None and name == "OnProviderLoaded":
                 spec = CLASSES["HookSpec"]
                 return output(hooks=[spec(name=hook, topics=topics) for hook, topics in self.hooks.items()])
-            answer = self.answers.get(name)
             found = output() if answer is None else answer(request)
             return await found if asyncio.iscoroutine(found) else found
 

@@ -101,6 +101,7 @@ async def test_what_it_does_not_want_is_left_to_the_next_source() -> None:
         (decided(True, IGNORE), "next"),
         (CLASSES["ValuedResponse"](type=STOP_AND_RETURN), "failed"),
         (CLASSES["ValuedResponse"](type=STOP_AND_RETURN, message=CLASSES["Message"](topic="t")), "failed"),
+        (b"no message of exhook", "failed"),
     ],
 )
 async def test_its_answers(answer: Any, result: str) -> None:

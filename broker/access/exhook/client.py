@@ -91,10 +91,13 @@ class ExhookClient:
             self._open()
         call = next(self._calls)[method]
         try:
-            return await call(request, timeout=timeout, wait_for_ready=False)
+            reply = await call(request, timeout=timeout, wait_for_ready=False)
         except grpc.aio.AioRpcError as error:
             code = error.code()
             raise ProviderFailed(code.name.lower(), error.details() or "", code in _AWAY) from None
+        if reply is None:  # grpcio could not decode it
+            raise ProviderFailed("bad_answer", "not a message of exhook", False)
+        return reply
 
     def _open(self) -> None:
         for number in range(self._pool_size):

@@ -35,7 +35,11 @@ async def until(condition: Callable[[], Any]) -> None:
 
 @asynccontextmanager
 async def running(
-    provider: Provider, hooks: list[str] | dict[str, list[str]] = EVERY, start: bool = True, **settings: Any
+    provider: Provider,
+    hooks: list[str] | dict[str, list[str]] = EVERY,
+    start: bool = True,
+    connected: bool = True,
+    **settings: Any,
 ) -> AsyncIterator[tuple[Node, ExhookPlugin]]:
     provider.hooks = hooks if isinstance(hooks, dict) else {hook: [] for hook in hooks}
     if start:
@@ -46,7 +50,7 @@ async def running(
     plugin = ExhookPlugin(node.server, ExhookSettings(**{"servers": servers, **table}), EngineSettings())
     plugin.start()
     try:
-        if start:
+        if start and connected:
             await until(lambda: plugin.providers[0].connected)
         yield node, plugin
     finally:
@@ -347,3 +351,13 @@ async def test_settings_that_are_wrong(text: str, said: str, tmp_path: Path) -> 
     file.write_text(f'[[exhook.servers]]\nname = "a"\n{text}\n')
     with pytest.raises(Exception, match=said):
         load(str(file), environ={})
+
+
+async def test_an_introduction_that_cannot_be_decoded_is_repeated() -> None:
+    provider = Provider()
+    provider.answers["OnProviderLoaded"] = lambda _: b"no message of exhook"
+    async with running(provider, {"client.connected": []}, connected=False) as (_, plugin):
+        await until(lambda: provider.of("OnProviderLoaded"))
+        assert not plugin.providers[0].connected
+        del provider.answers["OnProviderLoaded"]
+        await until(lambda: plugin.providers[0].connected)

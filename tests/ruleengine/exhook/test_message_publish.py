@@ -14,9 +14,10 @@ import pytest
 
 from taipan.broker.access.exhook.messages import CLASSES, CONTINUE, IGNORE, STOP_AND_RETURN
 from taipan.broker.core import session_life
-from taipan.broker.core.inspection import Inspection
+from taipan.broker.core.inspection import Answer, Inspection, InspectionLimits
 from taipan.broker.gateway import kind_of
 from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt.message import Message
 from taipan.broker.mqtt.packets import Ack, TopicFilter, Will
 from taipan.broker.session.memory_account import NORMAL
 from taipan.management.configuration.settings import ManagementSettings
@@ -250,6 +251,29 @@ async def test_a_client_that_leaves_before_the_answer(qos: int, arrives: bool) -
         if qos:  # what has no acknowledgement is sent again
             await again.publish("t", b"x", qos, packet_id=1, dup=True)
             await reader.expect_publish("t", b"x!", qos)
+        await reader.nothing()
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+async def test_a_client_that_leaves_after_several_messages(qos: int) -> None:
+    free = asyncio.Event()
+
+    async def slow(request: Any) -> Any:
+        await free.wait()
+        return marked(request)
+
+    async with provided() as provider, asked(provider) as node:
+        provider.answers["OnMessagePublish"] = slow
+        reader = await node.client("r")
+        await reader.subscribe("t", qos=2)
+        publisher = await node.client("p", expiry=100)
+        for number in range(5):
+            await publisher.send(Publish("t", b"%d" % number, qos, packet_id=number + 1 if qos else 0))
+        await until(lambda: provider.of("OnMessagePublish"))
+        publisher.abort()
+        free.set()
+        for number in range(5):
+            await reader.expect_publish("t", b"%d!" % number, qos)
         await reader.nothing()
 
 
@@ -609,6 +633,7 @@ async def test_a_provider_that_hangs_is_not_waited_for_each_time(caplog: pytest.
         lambda request: changed(request, topic="x" * 65_536),
         lambda request: changed(request, topic="a\0b"),
         lambda request: changed(request, qos=3),
+        lambda request: b"no message of exhook",
     ],
 )
 async def test_a_wrong_answer_is_none(wrong: Callable[[Any], Any]) -> None:
@@ -723,6 +748,57 @@ async def test_what_waits_is_limited_and_counts_as_memory() -> None:
             for publisher in publishers[:3]:
                 await publisher.answer(Ack, type=c.PUBACK, packet_id=1)
             assert inspection.waiting == inspection.waiting_bytes == 0
+    finally:
+        await node.stop()
+
+
+async def test_properties_count_as_memory() -> None:
+    free = asyncio.Event()
+
+    async def slow(request: Any) -> Any:
+        await free.wait()
+        return marked(request)
+
+    many: Any = {c.USER_PROPERTY: [("k" * 100, "v" * 100)] * 200}
+    async with provided(["t", "will"]) as provider, managed(provider) as node:
+        provider.answers["OnMessagePublish"] = slow
+        dying = await node.client("d", will=Will("will", b"", 1, False, many))
+        publisher = await node.client("p")
+        inspection = node.server.broker.inspection
+        assert isinstance(inspection, Inspection)
+        await publisher.send(Publish("t", b"", 0, properties=many))
+        await until(lambda: inspection.waiting == 1)
+        assert inspection.waiting_bytes > 40_000
+        dying.abort()
+        await until(lambda: inspection.waiting == 2)
+        assert inspection.waiting_bytes > 80_000
+        free.set()
+        await until(lambda: inspection.waiting == 0)
+        assert inspection.waiting_bytes == 0
+
+
+class BrokenInspector:
+    """An inspector with a fault."""
+
+    def inspects(self, topic: str) -> bool:
+        return True
+
+    async def inspect(self, message: Message) -> Answer:
+        raise RuntimeError("a fault")
+
+
+async def test_an_internal_error_refuses_the_message_and_no_more(caplog: pytest.LogCaptureFixture) -> None:
+    node = await start_node()
+    node.ignore(lambda record: record.msg.startswith("message_not_inspected"))
+    try:
+        broker = node.server.broker
+        inspection = Inspection(broker, BrokenInspector(), InspectionLimits("exhook", 10, 100_000))
+        broker.inspection = inspection
+        publisher = await node.client("p")
+        for _ in range(2):
+            assert await publisher.publish("t", b"x", 1, expect=None) == 0x80
+        assert inspection.waiting == inspection.waiting_bytes == 0
+        assert "message_not_inspected topic=t" in caplog.text
     finally:
         await node.stop()
 
