@@ -478,8 +478,7 @@ class Shipping:
             if checksum(number, low, data) != crc:
                 self._context.refusals.add(_DAMAGED, self._context.node, "node.data_dir")
                 continue
-            access = self._tail.access_before if number == self._tail.first - 1 else None
-            self._send_batch(session, number, data, access)
+            self._send_batch(session, number, data, self._tail.access_with(number))
         if not rows or session.sent == after:
             first = self._tail.at(self._tail.first)
             if rows:

@@ -90,3 +90,11 @@ class LogTail:
             if batch.access is not None:
                 known = batch.access
         return known
+
+    def access_with(self, number: int) -> Digests | None:
+        """Return the digests that a follower needs with batch ``number``: those of the batch, or all up to the last one
+        before the tail. A batch that is read from the file may be in the tail as well."""
+        if number == self._first - 1:
+            return self.access_before
+        batch = self.at(number)
+        return None if batch is None else batch.access

@@ -10,11 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from taipan.broker.access.banned import Ban
 from taipan.broker.cluster.members.own_record import BUCKET as MEMBERS
 from taipan.broker.cluster.nats.interface import NatsRefused, Unknown
 from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.cluster.replicas import returning, takeover
 from taipan.broker.cluster.replicas.records import ReplicaRecord, copy_directory
+from taipan.broker.cluster.replicas.shipping import Shipping
 from taipan.broker.core.cluster import IN_SYNC, RUNNING, STOPPED, ChangeRefused
 from taipan.broker.core.memory import ENDS
 from taipan.broker.hosted_node import HostedNode
@@ -744,6 +746,25 @@ async def test_nats_does_not_answer_as_the_node_leaves(tmp_path: Path) -> None:
         nats.write = unanswered  # type: ignore[method-assign]
         await until_ended(cluster, 1)
         assert asked.is_set()
+
+
+async def test_access_rows_that_are_older_than_the_copy_are_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node had changed them since its start: the copy knows their digests, though it reads them from the file."""
+    choose, held = Shipping._choose, [True]
+    monkeypatch.setattr(Shipping, "_choose", lambda self, now: None if held else choose(self, now))
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
+        cluster[0].server.banned.put(Ban("clientid", "evil", "op", "", 0, 2**40))
+        await cluster[0].server.tables.stored()
+        held.clear()
+        await until_copied(cluster)
+        await away(cluster[0], "s", 5, "t")
+        await lose(cluster, 0)
+        await until(lambda: cluster.name(0) in cluster[1].server.hosted)
+        store = cluster[1].server.hosted[cluster.name(0)].server.store
+        assert store is not None and store.loss.access == ""
+        await cluster[1].client("s", expiry=3600, session_present=True)
 
 
 async def test_the_only_copy_cannot_be_used_at_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
