@@ -46,7 +46,7 @@ def inspect_and_publish(
     def ask() -> asyncio.Future[_Result]:
         question: asyncio.Future[_Result] = asyncio.get_running_loop().create_future()
         channel.pending_check = question
-        answered = _answered(channel, session, message, question, acknowledge)
+        answered = _answered(channel, session, inspection, message, question, acknowledge)
         inspection.ask(channel.client.client_id, message, answered)
         return question
 
@@ -84,6 +84,7 @@ async def _until_published(
 def _answered(
     channel: Channel,
     session: Session,
+    inspection: Inspection,
     message: Message,
     question: "asyncio.Future[_Result]",
     acknowledge: Acknowledge,
@@ -114,7 +115,10 @@ def _answered(
         if isinstance(answer, Outcome):
             broker.undecided = None
             return acknowledge(channel, message, answer, now, None)
-        return acknowledge(channel, message, broker.accept(answer, CLIENT), now, answer)
+        outcome = broker.accept(answer, CLIENT)
+        if message.qos == 2 and broker.undecided is not None and answer.topic != message.topic:
+            inspection.wait_for(channel.client.client_id, message.packet_id, broker.undecided)
+        return acknowledge(channel, message, outcome, now, answer)
 
     return answered
 

@@ -324,10 +324,13 @@ def _note_qos2(channel: Channel, session: Session, message: Message, now: float)
         metrics.packets_publish_inuse += 1
         metrics.packets_pubrec_sent += 1
         channel.log_position = -1  # the first one may not be on disk yet
-        changes = channel.context.broker.retaining.changes
+        broker = channel.context.broker
+        changes = broker.retaining.changes
         decision = None
         if changes is not None and message.retain:
-            decision = changes.undecided(channel.client.mountpoint + message.topic)
+            if broker.inspection is not None:
+                decision = broker.inspection.undecided(channel.client.client_id, message.packet_id)
+            decision = decision or changes.undecided(channel.client.mountpoint + message.topic)
         if decision is not None or channel.undecided is not None:
             _hold(channel, message, encoder.ack(PUBREC, message.packet_id), decision)
         else:

@@ -86,14 +86,19 @@ class _Question:
         self.message = message
         self.answered = answered
         self.patient = patient
-        self.size = message.wire_size + len(message.topic) + _OVERHEAD
-        if message.has_properties and not message.block_at:  # they are not in the bytes that arrived
-            self.size += memory_size(message.properties)
+        self.size = _size(message)
+
+
+def _size(message: Message) -> int:
+    size = message.wire_size + len(message.topic) + _OVERHEAD
+    if message.has_properties and not message.block_at:  # they are not in the bytes that arrived
+        size += memory_size(message.properties)
+    return size
 
 
 class Inspection:
-    """Belongs to one event loop. ``waiting`` and ``waiting_bytes``: messages that wait for an answer, and their
-    memory."""
+    """Belongs to one event loop. ``waiting`` and ``waiting_bytes``: messages that wait for an answer, or until they are
+    asked about again, and their memory."""
 
     def __init__(self, broker: "Broker", inspector: Inspector, limits: InspectionLimits) -> None:
         self._broker = broker
@@ -107,8 +112,13 @@ class Inspection:
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
         self._single = 0
+        # By client ID and Packet Identifier.
+        self._decisions: dict[tuple[str, int], asyncio.Future[None]] = {}
         self.waiting = 0
         self.waiting_bytes = 0
+        # Of these, the messages that are kept.
+        self._kept = 0
+        self._kept_bytes = 0
 
     def inspects(self, topic: str) -> bool:
         """Return whether a message to this topic has to wait for an answer. ``topic`` may begin with ``$delayed/``."""
@@ -118,6 +128,21 @@ class Inspection:
                 return False  # ``Broker.accept`` refuses it
             topic = real
         return self._inspector.inspects(topic)
+
+    def undecided(self, client_id: str, packet_id: int) -> asyncio.Future[None] | None:
+        """Return what the acknowledgement of a QoS 2 message waits for (``wait_for``)."""
+        return self._decisions.get((client_id, packet_id))
+
+    def wait_for(self, client_id: str, packet_id: int, decision: asyncio.Future[None]) -> None:
+        """Note the decision of the cluster about the retained message of another topic than that of the PUBLISH."""
+        key = client_id, packet_id
+        self._decisions[key] = decision
+
+        def decided(_: object) -> None:
+            if self._decisions.get(key) is decision:
+                del self._decisions[key]
+
+        decision.add_done_callback(decided)
 
     # --------------------------------------------------------------- publishers
 
@@ -203,6 +228,24 @@ class Inspection:
 
         self.ask(_lane_of(rewritten) or lane, rewritten, answered, patient, limited)
 
+    def keep(self, message: Message) -> bool:
+        """Count a message that was refused, and that its publisher keeps to ask about it again. Return False if it must
+        not: memory is short, or the node stops."""
+        if self._closed or self._broker.account.level > NORMAL:
+            return False
+        self._count_kept(1, _size(message))
+        return True
+
+    def keep_no_longer(self, message: Message) -> None:
+        """The publisher asks about a kept message again."""
+        self._count_kept(-1, -_size(message))
+
+    def _count_kept(self, count: int, size: int) -> None:
+        self._kept += count
+        self._kept_bytes += size
+        self.waiting += count
+        self.waiting_bytes += size
+
     def _rewritten(self, message: Message, source: PublisherKind) -> Answer:
         """Return the message with its topic after topic rewrite."""
         rewriting = self._broker.rewriting
@@ -225,9 +268,9 @@ class Inspection:
     # -------------------------------------------------------------------- lanes
 
     def _refusal(self, publisher: str) -> Outcome | None:
-        if self.waiting >= self._limits.max_queued:
+        if self.waiting - self._kept >= self._limits.max_queued:
             return self._full
-        if self.waiting_bytes >= self._limits.max_queued_bytes:
+        if self.waiting_bytes - self._kept_bytes >= self._limits.max_queued_bytes:
             return self._full_bytes
         if self._broker.account.level > NORMAL and publisher in self._lanes:
             return NO_MEMORY
@@ -297,7 +340,7 @@ class Inspection:
         await asyncio.gather(*tasks, return_exceptions=True)
         for question in left:
             self._answer(question, STOPPING)
-        return len(left)
+        return len(left) + self._kept
 
 
 def accept_stored(broker: "Broker", message: Message) -> None:

@@ -264,10 +264,14 @@ class SessionLife:
 
         def accepted(outcome: Outcome) -> None:
             now = self._broker.clock.now()
-            if outcome.code >= REFUSED and outcome is not STOPPING and now < give_up:
-                self._timers.at(now + _WILL_PAUSE, lambda: self.send_will(will, number, give_up))
+            if outcome.code >= REFUSED and outcome is not STOPPING and now < give_up and inspection.keep(will):
+                self._timers.at(now + _WILL_PAUSE, again)
             else:
                 self._will_sent(will, number, outcome)
+
+        def again() -> None:
+            inspection.keep_no_longer(will)
+            self.send_will(will, number, give_up)
 
         inspection.accept_later(will, WILL, accepted)
 

@@ -19,7 +19,7 @@ from taipan.broker.gateway import kind_of
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.message import Message
 from taipan.broker.mqtt.packets import Ack, TopicFilter, Will
-from taipan.broker.session.memory_account import NORMAL
+from taipan.broker.session.memory_account import NORMAL, SLOWING
 from taipan.management.configuration.settings import ManagementSettings
 from taipan.ruleengine.config import EngineSettings, ExhookServer, ExhookSettings
 from taipan.ruleengine.exhook.plugin import ExhookPlugin
@@ -277,6 +277,42 @@ async def test_a_client_that_leaves_after_several_messages(qos: int) -> None:
         await reader.nothing()
 
 
+class SlowCluster:
+    """Changes of retained messages that are not decided yet."""
+
+    writable = takes = True
+
+    def __init__(self) -> None:
+        self.decisions: dict[str, asyncio.Future[None]] = {}
+
+    def fits(self, message: Message) -> bool:
+        return True
+
+    def changed(self, topic: str) -> asyncio.Future[None]:
+        return self.decisions.setdefault(topic, asyncio.get_running_loop().create_future())
+
+    def undecided(self, topic: str) -> asyncio.Future[None] | None:
+        return self.decisions.get(topic)
+
+
+@pytest.mark.parametrize("topic", ["t", "new"])
+async def test_a_repeated_message_waits_for_the_cluster_like_the_first_one(topic: str) -> None:
+    async with provided() as provider, asked(provider) as node:
+        provider.answers["OnMessagePublish"] = lambda request: changed(request, topic=topic)
+        cluster = SlowCluster()
+        node.server.broker.retaining.changes = cluster
+        publisher = await node.client("p", expiry=100)
+        await publisher.send(Publish("t", b"x", 2, retain=True, packet_id=1))
+        await until(lambda: topic in cluster.decisions)
+        publisher.abort()
+        again = await node.client("p", expiry=100)
+        await again.send(Publish("t", b"x", 2, retain=True, packet_id=1, dup=True))
+        await again.nothing()
+        cluster.decisions[topic].set_result(None)
+        await again.answer(Ack, type=c.PUBREC, packet_id=1)
+        assert len(topics(provider)) == 1
+
+
 async def test_messages_of_other_topics_are_not_asked_about() -> None:
     async with provided(["a/#"]) as provider, asked(provider) as node:
         publisher = await node.client("p")
@@ -328,6 +364,28 @@ async def test_a_will_waits_for_a_provider_that_is_away(monkeypatch: pytest.Monk
         await until(lambda: refusals(node).get("exhook_failed_unavailable") or refusals(node).get("exhook_failed_down"))
         await provider.start()
         await reader.expect_publish("will", b"gone!", 1)
+
+
+async def test_a_will_that_waits_counts_as_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_life, "_WILL_PAUSE", 0.05)
+    async with provided() as provider, asked(provider) as node:
+        provider.answers["OnMessagePublish"] = lambda request: changed(request, topic="#")
+        inspection = node.server.broker.inspection
+        assert isinstance(inspection, Inspection)
+        dying = await node.client("p", will=Will("will", bytes(10_000), 1))
+        dying.abort()
+        for _ in range(3):
+            asked_before = len(topics(provider))
+            await until(lambda: len(topics(provider)) > asked_before and inspection.waiting)
+            assert inspection.waiting == 1 and node.server.guard.event_bytes > 10_000
+        assert "will_quota_exceeded" not in refusals(node)
+
+        def refused() -> bool:
+            node.server.broker.account.level = SLOWING
+            return refusals(node).get("will_quota_exceeded") == 1
+
+        await until(refused)
+        await until(lambda: inspection.waiting == inspection.waiting_bytes == 0)
 
 
 async def test_a_will_is_refused_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
