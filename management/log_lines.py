@@ -16,6 +16,7 @@ import json
 import logging
 import re
 import sys
+from contextvars import Context
 from functools import lru_cache
 from typing import Final, TextIO
 
@@ -109,7 +110,7 @@ class CollectingHandler(logging.StreamHandler[TextIO]):
             return line_of(line.created, "INFO", line.logger.name, filled(line.message, line.values))
         record = logging.LogRecord(line.logger.name, logging.INFO, "", 0, line.message, line.values, None)
         record.created = line.created
-        return self.format(record)
+        return Context().run(self.format, record)  # no line that waits is of a hosted node
 
 
 class TextLines(logging.Formatter):

@@ -9,13 +9,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from contextvars import Context
+from typing import Any, Literal
 
 import pytest
 
 from taipan.broker.observability.log_lines import DELAY, MAX_WAITING, collect, info, write_waiting
 from taipan.broker.observability.log_ring import ring
-from taipan.broker.observability.log_text import line_of, timestamp
+from taipan.broker.observability.log_text import hosted_node, line_of, timestamp
 from taipan.management.configuration.config import LogSettings
 from taipan.management.log_lines import setup_logging
 
@@ -203,3 +204,19 @@ def test_milliseconds() -> None:
     assert timestamp(1_700_000_000.9999995).endswith(".999")
     assert timestamp(1_700_000_001.0).endswith(".000")
     assert line_of(0.5, "INFO", "x", "a").endswith(".500 INFO x a")
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("form", ["text", "json"])
+async def test_a_line_that_waits_is_not_of_a_hosted_node_that_logs_later(form: Literal["text", "json"]) -> None:
+    stream = io.StringIO()
+    hosted = Context()
+    hosted.run(hosted_node.set, "lost")
+    with logging_to(stream, LogSettings(format=form), records=2):
+        info(logger, "client_connected client_id=%s", "c")
+        hosted.run(logger.warning, "link_closed node=%s", "b")
+        hosted.run(logger.info, "link_open node=%s", "b")
+        info(logger, "client_connected client_id=%s", "d")
+        await asyncio.sleep(DELAY * 2)
+        write_waiting()
+    assert ["lost" in line for line in stream.getvalue().splitlines()] == [False, True, True, False]
