@@ -176,6 +176,15 @@ def test_a_seed_that_failed_where_a_node_joins_while_the_rest_of_a_session_is_fe
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("seed", [50041, 50051, 51025])
+def test_seeds_that_failed_where_a_node_is_asked_about_a_clear_while_it_starts_again(seed: int) -> None:
+    """Each attempt to ask it doubled the time that the next question may take, so that one that was lost delayed the
+    clear by an hour. In the meantime, only the node of the clear had no message on the topic."""
+    done = simulate("--seed", str(seed), "--features", "all,fresh", "--nodes", "3")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
 def test_nodes_that_are_evacuated() -> None:
     done = simulate("--seeds", "10", "--features", "all,evacuated")
     assert done.returncode == 0, done.stdout + done.stderr

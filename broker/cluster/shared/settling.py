@@ -8,8 +8,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from ...core.cluster import RUNNING, CallFailed, NodeUnreachable
+from ...core.cluster import SUSPECT, CallFailed, NodeUnreachable
 from ..calls import Calls
+from ..changes import Changes, until
 from ..context import ClusterContext
 from ..members.members import Members
 from ..members.peer import Peer
@@ -19,9 +20,12 @@ logger = logging.getLogger(__name__)
 
 SETTLE: Final = "retained.settle"
 ANSWER_TIMEOUT: Final = 2.0
-"""Seconds until a node is asked again for the first time; after that, the double each time."""
+"""Seconds that the first question waits for its answer. Each question that was not answered in its time doubles it for
+the next one, in case the way to the node and back takes so long."""
+LONGEST_ANSWER_TIMEOUT: Final = 16.0
+"""The most seconds that a question waits. Otherwise, one more lost message could delay a clear by hours."""
 AGAIN: Final = 0.1
-"""Seconds until a node is asked again that is not connected to NATS at the moment."""
+"""Seconds until a node is asked again that could not be asked, for example because it is not connected to NATS."""
 _DRIFT: Final = 0.001
 """By how much of a duration it may be longer by another node's clock."""
 
@@ -73,6 +77,7 @@ class Settling:
         self._clock = context.clock
         self._started = context.clock.now()
         self._peers = members.peers
+        self._members_changed = members.changes
         self._calls = calls
         self._tasks = tasks
         self._written = written
@@ -115,18 +120,19 @@ class Settling:
         return settled
 
     async def _ask(self, peer: Peer, asked: dict[str, float]) -> list[SettleAnswer] | None:
-        """Ask a node until it answers or is no longer Running. Return ``None`` if there is no answer.
+        """Ask a node until it answers, is Suspect, or has stopped. Return ``None`` if there is no answer.
 
         Each question says how long ago the clear was. Therefore the answer is right however late the question arrives,
         and whatever the other node's clock says.
         """
+        loop = asyncio.get_running_loop()
         timeout = ANSWER_TIMEOUT
         while True:
             now = self._clock.now()
             question = msgspec.msgpack.encode([(name, now - at) for name, at in asked.items()])
-            until = asyncio.get_running_loop().time() + AGAIN
+            began = loop.time()
             try:
-                answer = await self._calls.call(peer.name, SETTLE, question, timeout)
+                answer = await self._ask_once(peer, question, timeout)
                 answers = self._calls.decoded(peer.name, answer, list[SettleAnswer])
                 return answers if len(answers) == len(asked) else None
             except CallFailed as error:
@@ -134,10 +140,42 @@ class Settling:
                 return None
             except NodeUnreachable as error:
                 logger.debug("cluster_retained_not_settled node=%s error=%s", peer.name, error)
-                if peer.status != RUNNING or self._peers.get(peer.name) is not peer:
+                if peer.status == SUSPECT or not self._may_answer(peer):
                     return None
-            timeout *= 2
-            await asyncio.sleep(max(until - asyncio.get_running_loop().time(), 0.0))
+            waited = loop.time() - began
+            if waited > 0.9 * timeout:  # not if the node could not be asked, or has started again
+                timeout = min(2 * timeout, LONGEST_ANSWER_TIMEOUT)
+            await asyncio.sleep(max(AGAIN - waited, 0.0))
+
+    async def _ask_once(self, peer: Peer, question: bytes, timeout: float) -> bytes:
+        """Ask a node, and return its answer.
+
+        :raises CallFailed: the node runs, and cannot answer.
+        :raises NodeUnreachable: there is no answer in time, or the node has stopped or started again before it.
+        """
+        start = peer.uid, peer.incarnation
+        answered = Changes()
+        call = asyncio.ensure_future(self._calls.call(peer.name, SETTLE, question, timeout))
+
+        def ended(_: asyncio.Future[bytes]) -> None:
+            if not call.cancelled():
+                call.exception()  # asyncio logs one that nobody has asked for, for example because this node stops
+            answered.tell()
+
+        def is_over() -> bool:
+            return call.done() or (peer.uid, peer.incarnation) != start or not self._may_answer(peer)
+
+        call.add_done_callback(ended)
+        try:
+            await until(is_over, answered, self._members_changed)
+            if call.done():
+                return call.result()
+        finally:
+            call.cancel()
+        raise NodeUnreachable(f"{peer.name} has stopped, or started again, before it answered")
+
+    def _may_answer(self, peer: Peer) -> bool:
+        return self._peers.get(peer.name) is peer and peer.may_run
 
     async def _answer(self, node: str, argument: bytes) -> bytes:
         asked = self._calls.decoded(node, argument, list[tuple[str, float]])
