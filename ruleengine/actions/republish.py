@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final, TypeVar
 
 from taipan.broker.config import ZoneSettings
+from taipan.broker.core.inspection import Inspection
 from taipan.broker.core.outcome import REFUSED, RESERVED, RULE, Outcome
 from taipan.broker.mqtt import reason_codes
 from taipan.broker.mqtt.message import Message
@@ -70,19 +71,32 @@ class Republish:
             message.properties = with_hops(message.properties, message.hops)
         inspection = self._broker.inspection
         if inspection is None:
-            outcome = self._accept(message, RULE)
-            if outcome.code >= REFUSED:
-                raise ActionFailed(_failure(message, outcome))
-            return True
+            outcome: Outcome | None = self._accept(message, RULE)
+        else:
+            outcome = self._ask(inspection, message, row, event)
+        if outcome is None:
+            return False
+        if outcome.code >= REFUSED:
+            raise ActionFailed(_failure(message, outcome))
+        return True
+
+    def _ask(self, inspection: Inspection, message: Message, row: Row, event: Event) -> Outcome | None:
+        """Return the outcome; None: it is reported later."""
+        waits = False
+        immediate: Outcome | None = None
 
         def accepted(outcome: Outcome) -> None:
-            if outcome.refused:
+            nonlocal immediate
+            if not waits:
+                immediate = outcome
+            elif outcome.refused:
                 self._report.failed(_failure(message, outcome), row, event)
             else:
                 self._report.success()
 
         inspection.accept_later(message, RULE, accepted)
-        return False
+        waits = True
+        return immediate
 
     def close(self) -> None:
         pass

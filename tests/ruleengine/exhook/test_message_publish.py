@@ -465,6 +465,20 @@ async def test_a_rule_that_publishes() -> None:
         await reader.nothing()
 
 
+async def test_a_rule_stops_if_a_message_that_nobody_is_asked_about_is_refused() -> None:
+    async with provided(["asked"]) as provider, managed(provider) as node:
+        actions = [{"name": "republish", "params": {"target_topic": topic}} for topic in ("${payload}", "second")]
+        record = await node.engine.rules.create('SELECT * FROM "in"', actions, on_action_failed="stop")
+        reader = await node.client("r")
+        await reader.subscribe("second", qos=1)
+        publisher = await node.client("p")
+        await publisher.publish("in", b"$SYS/x", 1)
+        await until(lambda: node.engine.rules.lookup(record.id).actions[0].metrics[0].failed == 1)
+        await reader.nothing()
+        await publisher.publish("in", b"t", 1)
+        await reader.expect_publish("second", b"t")
+
+
 def _failed(node: ManagedNode, rule: str) -> int:
     (action,) = node.engine.rules.lookup(rule).actions
     (metrics,) = action.metrics
