@@ -20,6 +20,7 @@ from ..session.memory_account import NORMAL
 from .delayed_topic import PREFIX, split
 from .outcome import (
     BRIDGE,
+    DELAYED,
     NO_MEMORY,
     OPERATOR,
     REWRITTEN_INVALID,
@@ -78,14 +79,16 @@ class InspectionLimits(NamedTuple):
 
 
 class _Question:
-    """A message that waits. ``patient``: its publisher waits until there is an answer, however long that takes."""
+    """A message that waits. ``patient``: its publisher waits until there is an answer, however long that takes.
+    ``stored``: it is asked about again after a restart."""
 
-    __slots__ = ("answered", "message", "patient", "size")
+    __slots__ = ("answered", "message", "patient", "size", "stored")
 
-    def __init__(self, message: Message, answered: Callable[[Answer], None], patient: bool) -> None:
+    def __init__(self, message: Message, answered: Callable[[Answer], None], patient: bool, stored: bool) -> None:
         self.message = message
         self.answered = answered
         self.patient = patient
+        self.stored = stored
         self.size = _size(message)
 
 
@@ -153,6 +156,7 @@ class Inspection:
         answered: Callable[[Answer], None],
         patient: bool = False,
         limited: bool = True,
+        stored: bool = False,
     ) -> None:
         """Ask about a message after the earlier ones of ``publisher``, a client ID. ``answered`` is called once;
         immediately, with a refusal, if too much waits. ``limited`` false: the caller limits what waits."""
@@ -162,7 +166,7 @@ class Inspection:
         if refusal is not None:
             answered(refusal)
             return
-        question = _Question(message, answered, patient)
+        question = _Question(message, answered, patient, stored)
         self.waiting += 1
         self.waiting_bytes += question.size
         lane = self._lanes.get(publisher)
@@ -204,7 +208,8 @@ class Inspection:
         """Do the same for a publisher that cannot wait. ``accepted`` is called once with the outcome; immediately if
         there is no question. ``lane``: the publisher of a message without one.
 
-        A rule's message is stored until it is accepted: its cause may be acknowledged before that."""
+        A rule's message is stored until it is accepted: its cause may be acknowledged before that. If the node stops
+        before the answer, the next start asks (``DELAYED``)."""
         rewritten = self._rewritten(message, source)
         if isinstance(rewritten, Outcome):
             accepted(rewritten)
@@ -222,11 +227,15 @@ class Inspection:
 
         def answered(answer: Answer) -> None:
             outcome = self._accept(answer, source)
-            if number and durability is not None and outcome is not STOPPING:
-                durability.node.delayed_gone(number)
+            if number and durability is not None:
+                if outcome is STOPPING:
+                    outcome = DELAYED
+                else:
+                    durability.node.delayed_gone(number)
             accepted(outcome)
 
-        self.ask(_lane_of(rewritten) or lane, rewritten, answered, patient, limited)
+        stored = number > 0 or (source is WILL and durability is not None)
+        self.ask(_lane_of(rewritten) or lane, rewritten, answered, patient, limited, stored)
 
     def keep(self, message: Message) -> bool:
         """Count a message that was refused, and that its publisher keeps to ask about it again. Return False if it must
@@ -327,7 +336,8 @@ class Inspection:
                 self._answer(question, NO_MEMORY)
 
     async def close(self, seconds: float) -> int:
-        """Wait for answers, for at most so long; return how many messages are not published."""
+        """Wait for answers, for at most so long; return how many messages are not published, nor stored for the next
+        start."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         while self.waiting and loop.time() < deadline:
@@ -340,20 +350,24 @@ class Inspection:
         await asyncio.gather(*tasks, return_exceptions=True)
         for question in left:
             self._answer(question, STOPPING)
-        return len(left) + self._kept
+        lost = sum(not question.stored for question in left)
+        return lost + (self._kept if self._broker.durability is None else 0)  # Wills are stored, if anything is
 
 
 def accept_stored(broker: "Broker", message: Message) -> None:
-    """Ask again about a message that waited for an answer when the node stopped."""
+    """Ask again about a message that waited for an answer when the node stopped, until there is one: what caused it was
+    acknowledged."""
     message.readdress(message.topic.removeprefix(UNINSPECTED))
+
+    def accepted(outcome: Outcome) -> None:
+        if outcome.refused:
+            broker.note_refusal("delayed_refused", _lane_of(message), message.topic, outcome, broker.clock.now())
+
     if broker.inspection is None:
-        broker.accept(message, RULE_LATER)
+        accepted(broker.accept(message, RULE_LATER))
     else:
-        broker.inspection.accept_later(message, RULE_LATER, _nobody)
-
-
-def _nobody(outcome: Outcome) -> None:
-    """The publisher is not there any more."""
+        # As many as could wait before the node stopped.
+        broker.inspection.accept_later(message, RULE_LATER, accepted, patient=True, limited=False)
 
 
 def _lane_of(message: Message) -> str:

@@ -276,10 +276,12 @@ class SessionLife:
         inspection.accept_later(will, WILL, accepted)
 
     def _will_sent(self, will: Message, number: int, outcome: Outcome) -> None:
+        if number and outcome is STOPPING:
+            return  # the next start publishes it
         if outcome.code >= REFUSED:
             client_id = "" if will.publisher is None else will.publisher.client_id
             self.will_refused(client_id, will.topic, outcome, self._broker.clock.now())
-        if number and self._broker.durability is not None and outcome is not STOPPING:
+        if number and self._broker.durability is not None:
             self._broker.durability.node.will_gone(number)
 
     def will_refused(self, client_id: str, topic: str, refusal: Outcome, now: float) -> None:

@@ -485,7 +485,8 @@ def _failed(node: ManagedNode, rule: str) -> int:
     return int(metrics.failed)
 
 
-async def test_the_message_of_a_rule_survives_the_end_of_the_node(tmp_path: Path) -> None:
+@pytest.mark.parametrize("late", [False, True])
+async def test_the_message_of_a_rule_survives_the_end_of_the_node(tmp_path: Path, late: bool) -> None:
     """The publisher of the message that the rule selects has its PUBACK before the answer."""
     action = {"name": "republish", "params": {"target_topic": "out", "payload_tmpl": "${payload}", "target_qos": 1}}
     config = {"node": {"data_dir": str(tmp_path)}, "durability": {"level": "disk"}}
@@ -500,19 +501,30 @@ async def test_the_message_of_a_rule_survives_the_end_of_the_node(tmp_path: Path
             await reader.subscribe("out", qos=1)
             provider.answers["OnMessagePublish"] = hangs
             publisher = await node.client("p")
+            dying = await node.client("d", will=Will("out", b"will", 1))
+            dying.abort()
             await publisher.publish("in", b"x", 1)
+            await until(lambda: len(provider.of("OnMessagePublish")) == 2)
+        assert not {"exhook_dropped_stopped", "will_quota_exceeded"} & set(refusals(node))
         provider.answers["OnMessagePublish"] = marked
         provider.asked.clear()
         table = {"bind": "127.0.0.1:0", "apps": [{"id": APP_ID, "secret": SECRET}]}
         node = ManagedNode(make_settings(**config), msgspec.convert(table, ManagementSettings))
-        plugin = ExhookPlugin(node.server, settings_for(provider), EngineSettings())  # before anything is restored
+        # Before anything is restored.
+        plugin = ExhookPlugin(node.server, settings_for(provider, request_timeout=0.2), EngineSettings())
+        if late:
+            await provider.stop()
         await node.start()
         try:
             plugin.start()
+            if late:
+                await until(lambda: refusals(node).get("exhook_failed_down"))
+                await provider.start()
             reader = await node.client("r", expiry=1000)
-            await reader.expect_publish("out", b"x!", 1)
+            got = {(await reader.expect_publish("out", qos=1)).payload for _ in range(2)}
+            assert got == {b"x!", b"will!"} and topics(provider) == ["out", "out"]
             durability = node.server.broker.durability
-            assert topics(provider) == ["out"] and durability is not None and not durability.node.delayed
+            assert durability is not None and not durability.node.delayed and not durability.node.wills
         finally:
             await plugin.close()
             await node.stop()
