@@ -7,7 +7,8 @@ its timers and its end. ``connection_reader`` reads, ``connection_pauses`` stops
 
 import asyncio
 from fcntl import ioctl
-from sys import getsizeof, intern
+from functools import lru_cache
+from sys import getsizeof
 from termios import TIOCOUTQ
 from typing import Final, cast
 
@@ -30,6 +31,13 @@ _SECOND_LOOK: Final = 0.05
 LINGER: Final = 2.0
 """Seconds for a client to read the last packet and close its side: closing at once with input unread would reset the
 connection, and the client would see neither CONNACK nor DISCONNECT."""
+
+
+@lru_cache(4096)
+def shared_text(address: str) -> str:
+    """Return one object for all clients with this address: a load balancer's, or this machine's. Not ``sys.intern``,
+    because Python 3.12 never frees interned strings, and anyone can connect from many addresses."""
+    return address
 
 
 class Connection(ConnectionReader):
@@ -71,12 +79,12 @@ class Connection(ConnectionReader):
             facts.zone,
             facts.zone_name,
             facts.name,
-            intern(str(peer[0])),  # many clients may have one address: a load balancer's, or this machine's
+            shared_text(str(peer[0])),
             int(peer[1]),
             int(sock[1]),
             facts.loopback,
         )
-        client.sock_host = intern(str(sock[0]))
+        client.sock_host = shared_text(str(sock[0]))
         client.proto_name = facts.proto_name
         ssl_object = transport.get_extra_info("ssl_object")
         if ssl_object is not None:

@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import sys
+from ipaddress import ip_address
 from typing import Any
 
 import pytest
@@ -53,6 +55,21 @@ def test_it_is_known_from_its_first_moment() -> None:
 def test_a_transport_that_knows_no_addresses() -> None:
     client = FakeNode().open(peername=None, sockname=None).channel.client
     assert (client.peer_host, client.peer_port, client.sock_port) == ("", 0, 0)
+
+
+def test_clients_with_one_address_share_it_and_the_addresses_of_others_are_freed() -> None:
+    def host_of(number: int) -> str:
+        peer = (ip_address(0x20010DB8 << 96 | number).compressed, 50_000)
+        return node.open(peername=peer).channel.client.peer_host
+
+    node = FakeNode()
+    interned = getattr(sys, "getunicodeinternedsize", lambda: 0)  # from Python 3.12 on
+    assert host_of(1) is host_of(1)
+    before = interned()
+    for number in range(1000):
+        host_of(number)
+    after = interned()
+    assert after - before < 100
 
 
 def test_the_name_in_a_client_certificate(monkeypatch: pytest.MonkeyPatch) -> None:
