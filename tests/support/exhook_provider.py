@@ -39,7 +39,9 @@ class Provider:
 
     async def start(self, credentials: Any = None) -> None:
         """Listen, on the same port as before."""
-        server = self._server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+        server = self._server = grpc.aio.server(
+            options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", -1)]
+        )
         handlers = {
             each.name: grpc.unary_unary_rpc_method_handler(
                 self._handler(each.name, CLASSES[each.output_type.name]),

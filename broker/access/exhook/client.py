@@ -11,6 +11,7 @@ import grpc
 import grpc.aio
 
 from ...loop.regular_file import MAX_CREDENTIALS, check_regular
+from ...mqtt.constants import MAX_REMAINING_LENGTH
 from .messages import CLASSES, SERVICE, broker_info, meta
 
 _METHODS: Final = {
@@ -23,6 +24,8 @@ _OPTIONS: Final = (
     ("grpc.enable_http_proxy", 0),
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.keepalive_time_ms", 30_000),
+    # An answer contains the message, of up to the largest packet; the default is 4 MiB.
+    ("grpc.max_receive_message_length", MAX_REMAINING_LENGTH + 1_048_576),
 )
 
 

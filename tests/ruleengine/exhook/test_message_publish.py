@@ -726,6 +726,15 @@ async def test_a_wrong_answer_is_none(wrong: Callable[[Any], Any]) -> None:
         assert refusals(node)["exhook_failed_bad_answer"] == 1
 
 
+async def test_a_large_message() -> None:
+    async with provided() as provider, asked(provider, {"max_packet_size": 10_000_000}) as node:
+        reader = await node.client("r")
+        await reader.subscribe("t", qos=1)
+        publisher = await node.client("p")
+        await publisher.publish("t", bytes(5_000_000), 1)
+        await reader.expect_publish("t", bytes(5_000_000) + b"!", 1)
+
+
 async def test_an_empty_answer_changes_nothing() -> None:
     async with provided() as provider, asked(provider) as node:
         del provider.answers["OnMessagePublish"]
