@@ -153,6 +153,7 @@ class HostedNode:
         self._started = False
         self._stopping = False
         self._closing: asyncio.Task[bool] | None = None
+        self._replaced = asyncio.Event()
 
     def _run(self, coroutine: "asyncio._CoroutineLike[bool]") -> asyncio.Task[bool]:
         return asyncio.get_running_loop().create_task(coroutine, context=self._context)
@@ -164,6 +165,7 @@ class HostedNode:
 
     async def _start(self) -> bool:
         began = time.perf_counter()
+        self.server.cluster.on_replaced.append(self._replaced.set)
         try:
             await self.server.start()
         except BaseException:
@@ -198,8 +200,19 @@ class HostedNode:
 
     async def serve_until_done(self) -> bool:
         """Evacuate the node, wait until it owes nothing, and let it leave the cluster for good. Return False if it was
-        stopped before."""
-        return await self._run(self._serve())
+        stopped before: by its host, or because another node has taken it over from the host."""
+        serving = self._run(self._serve())
+        replaced = asyncio.get_running_loop().create_task(self._replaced.wait())
+        try:
+            await asyncio.wait((serving, replaced), return_when=asyncio.FIRST_COMPLETED)
+            if serving.done():
+                return serving.result()
+        finally:
+            serving.cancel()
+            replaced.cancel()
+        logger.warning("hosted_node_replaced node=%s", self.name)
+        await self.stop()
+        return False
 
     async def _serve(self) -> bool:
         cluster = self.server.nats_cluster

@@ -53,7 +53,8 @@ class Hosted(Protocol):
         """Become a running member. Raises StoreError and NatsRefused."""
 
     async def serve_until_done(self) -> bool:
-        """Let the node leave when it owes nothing; return whether it has left."""
+        """Let the node leave when it owes nothing; return whether it has left. Otherwise it is closed: its host stops,
+        or another node has taken it over from the host."""
 
     async def stop(self) -> None:
         """Stop it, because its host stops."""
@@ -475,10 +476,14 @@ class Takeovers:
                 await asyncio.sleep(_TRY_AGAIN)
 
     async def _serve(self, hosted: Hosted, record: ReplicaRecord) -> None:
-        if not await hosted.serve_until_done():
+        done = await hosted.serve_until_done()
+        if done:
+            await self._end(record)
+        elif self._stopped:
             return
-        await self._end(record)
         del self.hosted[record.node]
+        # What another node has taken over may be copied to this one again.
+        self._copies.accept_again(record.node)
 
     async def _end(self, record: ReplicaRecord) -> None:
         """Write that a node owes nothing, and has left. Its name is free then, for which the node itself may wait."""

@@ -767,6 +767,26 @@ async def test_access_rows_that_are_older_than_the_copy_are_not_lost(
         await cluster[1].client("s", expiry=3600, session_present=True)
 
 
+async def test_another_node_takes_over_from_a_host_that_was_disconnected(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The host ends what it runs, and may have a copy of it again."""
+    async with replicated(tmp_path) as cluster:
+        publisher = await cluster[1].client("p", 5)
+        await publisher.publish("$delayed/3600/t", b"late", qos=1)
+        host = await lose(cluster, 1)
+        name, takeovers, copies = cluster.name(1), part(cluster, host).takeovers, part(cluster, host).copies
+        assert takeovers is not None and copies is not None
+        await until(lambda: name in takeovers.hosted)
+        hosted = cluster[host].server.hosted[name]
+        takeovers._look_at = lambda record: None  # type: ignore[method-assign]
+        for call in hosted.server.cluster.on_replaced:
+            call()
+        await until(lambda: name not in takeovers.hosted)
+        assert "hosted_node_replaced" in caplog.text
+        assert not cluster[host].server.hosted and name not in copies._released
+
+
 async def test_the_only_copy_cannot_be_used_at_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """For example because the disk of the host is full: what only this copy has is not given up."""
     monkeypatch.setattr(takeover, "_LONGEST_PAUSE", 1.0)
