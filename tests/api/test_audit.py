@@ -222,11 +222,11 @@ async def test_dashboard_users_are_named_and_viewers_do_not_see_it() -> None:
     async with managed_node(dashboard={}, access={"hash_cost": 10}) as node:
         dashboard = await with_users(node)
         root, eve = await dashboard.logged_in("root"), await dashboard.logged_in("eve")
-        body = {"username": "olga", "password": "Secret-word-9", "role": "viewer", "tags": ""}
+        body = {"username": "pia", "password": "Secret-word-9", "role": "viewer", "tags": ""}
         assert (await root.ask("POST", "/users", body)).code == 0
         (row,) = await changes(node)
         assert (row["door"], row["who"], row["address"]) == ("dashboard", "root", "127.0.0.1")
-        assert row["after"]["username"] == "olga" and row["after"]["password"] == "******"
+        assert row["after"]["username"] == "pia" and row["after"]["password"] == "******"
         assert (await eve.ask("GET", "/audit")).status == 403
         assert (await root.ask("GET", "/audit")).data == [row]
         await dashboard.close()

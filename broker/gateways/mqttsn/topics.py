@@ -12,8 +12,8 @@ MAX_TOPICS: Final = 1000
 for what it delivers."""
 MAX_CHARACTERS: Final = 65_536
 """Maximum total length of the names of each kind."""
-_LAST: Final = 0xFFFE
-"""The greatest topic id; 0x0000 and 0xFFFF are reserved."""
+_LAST: Final = 0x7FFF
+"""The greatest topic id that is given: some clients read it as a signed number, such as Python's mqttsn12."""
 
 
 class Topics:
