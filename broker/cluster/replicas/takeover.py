@@ -161,6 +161,12 @@ class Takeovers:
         peer = self._members.peers.get(node)
         return node == self._context.node or (peer is not None and peer.running)
 
+    def _is_certain_to_run(self, node: str) -> bool:
+        """Return whether a node runs, and was heard a moment ago: a node that is only Suspect may be lost, and
+        ``cluster.failover_after`` is shorter than the time until it is Stopped."""
+        peer = self._members.peers.get(node)
+        return node == self._context.node or (peer is not None and peer.status == RUNNING)
+
     def check_leave(self) -> None:
         """:raises ChangeRefused: this node runs others, and only it can finish what they owe."""
         us, held = self._context.node, self._copies.held()
@@ -270,9 +276,9 @@ class Takeovers:
         for record in self._records.all():
             if record.ended or record.node in (origin, self._context.node):
                 continue
-            runs = self._runs(record.node) and not record.hosted_by
+            runs = self._is_certain_to_run(record.node) and not record.hosted_by
             if not runs and origin in (record.hosted_by, *record.in_sync):
-                if not any(self._runs(each) for each in record.in_sync if each != origin):
+                if not any(self._is_certain_to_run(each) for each in record.in_sync if each != origin):
                     return record.node
         return ""
 

@@ -374,12 +374,13 @@ async def test_a_host_stops_while_the_node_ends(tmp_path: Path) -> None:
         await until_ended(cluster, 1)
 
 
+@pytest.mark.parametrize("stopped_after", [3.0, 8.0])
 async def test_a_node_that_alone_has_the_data_of_a_lost_one_is_not_taken_over(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, stopped_after: float
 ) -> None:
     """Otherwise it would wait for the node in its own place, and that one for the lost one, to which it owes messages:
-    all three for good."""
-    async with replicated(tmp_path) as cluster:
+    all three for good. By default, the lost one is only Suspect when the other could be taken over."""
+    async with replicated(tmp_path, failover_after=4.0, stopped_after=stopped_after) as cluster:
         follower = {number: number_of(cluster, record_of(cluster, number).in_sync[0]) for number in cluster.nodes}
         lost = next(number for number in follower if follower[follower[number]] != number)
         away_too, third = follower[lost], follower[follower[lost]]
@@ -387,8 +388,8 @@ async def test_a_node_that_alone_has_the_data_of_a_lost_one_is_not_taken_over(
         publisher = await cluster[third].client("p", 5)
         await publisher.publish("t", b"kept", qos=1)
         await cluster.wait_until_quiet()
-        await cluster.kill(away_too)
         await lose(cluster, lost)
+        await cluster.kill(away_too)
         await until(lambda: "takeover_withheld" in caplog.text)
         assert not cluster[third].server.hosted
         await cluster.start(away_too)
