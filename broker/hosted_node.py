@@ -24,6 +24,7 @@ from .observability.log_text import hosted_node
 from .persistence.durability import Durability
 from .server import Server
 from .session.limits import Limits
+from .session.memory_account import MemoryAccount
 from .store.store import Store
 
 if TYPE_CHECKING:
@@ -68,6 +69,19 @@ class Without:
         pass
 
 
+class HostedMemory(Memory):
+    """The memory of a node that shares the process of its host. The host knows how large the process is, so it decides
+    for both whether queues are shed: the queues of each alone may not be enough."""
+
+    def __init__(self, host: Memory, account: MemoryAccount) -> None:
+        super().__init__(host.limit, account, resident=lambda: 0)
+        self._host = host
+
+    @property
+    def shedding_helps(self) -> bool:
+        return self._host.shedding_helps
+
+
 class HostedServer(Server):
     """A ``Server`` within the process of another one, its *host*. It has no listeners, publishes no ``$SYS`` topics,
     and shares the memory of the host."""
@@ -81,13 +95,8 @@ class HostedServer(Server):
         cluster = msgspec.structs.replace(settings.cluster, replicas_min=0)
         settings = msgspec.structs.replace(settings, node=node_settings, cluster=cluster)
         super().__init__(settings, host.clock, Random(host.broker.rng.getrandbits(64)), nats)
-        # The levels of the host apply: this node's memory counts there, and the rest of the process counts here. All
-        # nodes of the process shed, although the queues of each alone may not be enough.
-        self.memory.source(
-            HOST,
-            lambda: host.memory.used - self.own_bytes,
-            lambda: host.memory.sheddable_without() - self.own_sheddable,
-        )
+        # The levels of the host apply: this node's memory counts there, and the rest of the process counts here.
+        self.memory.source(HOST, lambda: host.memory.used - self.own_bytes)
 
     @property
     def own_bytes(self) -> int:
@@ -97,7 +106,7 @@ class HostedServer(Server):
     @property
     def own_sheddable(self) -> int:
         """Return the part of it that shrinks when queues are shed."""
-        return self.memory.sheddable_without(HOST)
+        return self.memory.sheddable
 
     @property
     def nats_cluster(self) -> NatsCluster:
@@ -109,7 +118,7 @@ class HostedServer(Server):
         return self.host.settings.node.name
 
     def _make_memory(self) -> Memory:
-        return Memory(self.host.memory.limit, self.broker.account, resident=lambda: 0)
+        return HostedMemory(self.host.memory, self.broker.account)
 
     def reload(self, settings: BrokerSettings) -> None:
         """Apply new users and rules of the host. Its zones are looked up at each use."""
@@ -166,9 +175,12 @@ class HostedNode:
     async def _start(self) -> bool:
         began = time.perf_counter()
         self.server.cluster.on_replaced.append(self._replaced.set)
+        # Now, as its memory counts from the first message on.
+        self._host.hosted_servers.append(self.server)
         try:
             await self.server.start()
         except BaseException:
+            self._host.hosted_servers.remove(self.server)
             await self._above.close()
             raise
         self._above.start()
@@ -271,6 +283,9 @@ class HostedNode:
     async def _shut_down(self) -> bool:
         self._host.hosted.pop(self.name, None)
         self._host.alarms.deactivate(f"node_hosted/{self.name}")
-        await self._above.close()
-        await self.server.stop()
+        try:
+            await self._above.close()
+            await self.server.stop()
+        finally:
+            self._host.hosted_servers.remove(self.server)
         return True

@@ -50,8 +50,8 @@ def _add_memory(server: "Server") -> None:
     memory.source("delayed", lambda: server.delayed.size)
     memory.source(
         "hosted",
-        lambda: sum([node.server.own_bytes for node in server.hosted.values()]),
-        lambda: sum([node.server.own_sheddable for node in server.hosted.values()]),
+        lambda: sum([each.own_bytes for each in server.hosted_servers]),
+        lambda: sum([each.own_sheddable for each in server.hosted_servers]),
     )
 
 

@@ -67,7 +67,7 @@ from .version import product_version
 if TYPE_CHECKING:
     from .cluster.nats.interface import Nats
     from .cluster.nats_cluster import NatsCluster
-    from .hosted_node import HostedNode, PartsAbove
+    from .hosted_node import HostedNode, HostedServer, PartsAbove
 
 logger = logging.getLogger(__name__)
 
@@ -197,8 +197,9 @@ class Server:
         accept_loss = settings.data.access_lost == "accept"
         self.store = Store(Path(settings.node.data_dir), queue_memory, accept_loss) if on_disk else None
         self.store_alarms = StoreAlarms(self.store, self.alarms, self.access)
-        # Lost nodes that this process runs from their copies, by name, and what the packages above add to each.
+        # Lost nodes that run here from copies, by name; their servers, also as they start; what packages above add.
         self.hosted: dict[str, HostedNode] = {}
+        self.hosted_servers: list[HostedServer] = []
         self.above_hosted: Callable[[Server], PartsAbove] | None = None
         self._nats_cluster = None if settings.cluster is None else self._make_cluster(nats)
         self.cluster: Cluster = self._nats_cluster or SingleNode(settings.node.name, self.version, self.clock.now())
@@ -267,8 +268,7 @@ class Server:
         self.alarms.activate("high_system_memory_usage", message, details)
 
     def _enough(self) -> bool:
-        """Return whether this iteration has delivered enough: further Wills and delayed messages wait for the next
-        one."""
+        """Return whether this iteration has delivered enough: Wills and delayed messages wait for the next one."""
         if self.broker.budget.deliveries <= DELIVERIES_PER_ITERATION:
             return False
         self.flusher.wake()
@@ -547,8 +547,8 @@ class Server:
         self.rewrite.use(settings.rewrite)
         self.auto_subscribe.use(settings.auto_subscribe)
         self._set_refusing(settings)
-        for hosted in self.hosted.values():
-            hosted.server.reload(settings)
+        for hosted in self.hosted_servers:
+            hosted.reload(settings)
         self.settings = settings
 
     def _set_refusing(self, settings: BrokerSettings) -> None:

@@ -172,9 +172,10 @@ class Memory:
         """Return ``counted`` without one of the sources."""
         return sum([max(0, size()) for name, size in self._sources.items() if name != source])
 
-    def sheddable_without(self, source: str = "") -> int:
-        """Return the bytes that shrink when queues are shed, without those of one of the sources."""
-        return sum([max(0, size()) for name, size in self._sheddable.items() if name != source])
+    @property
+    def sheddable(self) -> int:
+        """Return the bytes that shrink when queues are shed."""
+        return sum([max(0, size()) for size in self._sheddable.values()])
 
     @property
     def used(self) -> int:
@@ -241,7 +242,7 @@ class Memory:
     def shedding_helps(self) -> bool:
         """Return whether queues cause the shortage: without them, there would be enough memory."""
         counted = self.counted
-        queued = self.sheddable_without()
+        queued = self.sheddable
         least = int(self.limit * ENDS[SHEDDING])
         used = self.base + counted + min(self._missed, queued // _DOUBT)
         return used > least > self.base + counted - queued
