@@ -187,6 +187,21 @@ async def test_the_clock_of_the_node_with_the_message_may_be_set_before_the_clea
         await until_same(cluster)
 
 
+async def test_a_clear_at_a_node_that_has_just_started_asks_nodes_that_it_has_not_heard_yet() -> None:
+    """Their status is Stopped, but they may run: the clear follows an acknowledgement of such a node."""
+    async with cluster_nodes(2, level="disk") as cluster:
+        await cluster.kill(1)
+        cluster.hub.delays[cluster.name(0), cluster.name(1)] = (1.5, 1.5)
+        await cluster.start(1)
+        cluster[1].clock.jump = -30
+        with slow_writes(cluster, 0, 0.5):
+            await retain(cluster[0], "t", b"command")
+            await retain(cluster[1], "t", b"")
+        cluster.hub.delays.clear()
+        await until_decided(cluster)
+        await until_same(cluster)
+
+
 @pytest.mark.usefixtures("short_waits")
 async def test_a_message_that_its_node_could_not_write_is_cleared_though_its_node_was_killed() -> None:
     """It had answered which of its changes are older, and the clock of the clear's node is early."""

@@ -109,9 +109,9 @@ class Settling:
         self._asking = None
         asked, self._asked = self._asked, {}
         peers = list(self._peers.values())
-        running = [peer for peer in peers if peer.running]
-        answers = await asyncio.gather(*(self._ask(peer, asked) for peer in running))
-        found = [(peer.uid, answer) for peer, answer in zip(running, answers, strict=True) if answer is not None]
+        may_answer = [peer for peer in peers if self._may_answer(peer)]
+        answers = await asyncio.gather(*(self._ask(peer, asked) for peer in may_answer))
+        found = [(peer.uid, answer) for peer, answer in zip(may_answer, answers, strict=True) if answer is not None]
         settled = {}
         for number, name in enumerate(asked):
             each = [(uid, answer[number]) for uid, answer in found]
@@ -175,6 +175,8 @@ class Settling:
         raise NodeUnreachable(f"{peer.name} has stopped, or started again, before it answered")
 
     def _may_answer(self, peer: Peer) -> bool:
+        """Return whether a node may run. It is asked even if it has not been heard yet, because this node or that one
+        has only just started."""
         return self._peers.get(peer.name) is peer and peer.may_run
 
     async def _answer(self, node: str, argument: bytes) -> bytes:

@@ -172,6 +172,25 @@ def test_a_node_that_has_started_again_is_asked_again_immediately() -> None:
     in_virtual_time(scenario)
 
 
+def test_a_node_that_was_not_heard_yet_is_asked_until_it_is_certain_that_it_does_not_run() -> None:
+    """It, or the asking node, has only just started."""
+
+    async def scenario() -> None:
+        asking = Asking(at_once)
+        asking.note(STOPPED, may_run_until=3.0)
+        assert await asking.settled() == (0.0, ANSWER)
+        asking = Asking(refused)
+        asking.note(STOPPED, may_run_until=3.0)
+        took, found = await asking.settled()
+        assert 3.0 <= took <= 3.0 + AGAIN and found == NO_ANSWER
+        asking = Asking(at_once)
+        asking.note(STOPPED)
+        assert await asking.settled() == (0.0, NO_ANSWER)
+        assert not asking.asked
+
+    in_virtual_time(scenario)
+
+
 def test_a_suspect_node_is_asked_once() -> None:
     async def scenario() -> None:
         asking = Asking(nothing)
