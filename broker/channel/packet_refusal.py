@@ -14,6 +14,7 @@ IN_USE: Final = Outcome(reason_codes.PACKET_IDENTIFIER_IN_USE)
 TOO_MANY_QOS2: Final = Outcome(reason_codes.QUOTA_EXCEEDED, "max_awaiting_rel")
 OVER_QUOTA: Final = Outcome(reason_codes.QUOTA_EXCEEDED, "-", "over the quota set by an operator")
 OVER_RATE: Final = Outcome(reason_codes.QUOTA_EXCEEDED, "message_rate", "waited for its rate when its client left")
+BEHIND: Final = Outcome(reason_codes.QUOTA_EXCEEDED, "-", "waited for an earlier one when its client left")
 NEEDS_EXTERNAL_CHECK: Final = Outcome(reason_codes.NOT_AUTHORIZED, "-", "an external service must be asked first")
 
 

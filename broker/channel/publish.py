@@ -44,7 +44,6 @@ from .packet_refusal import (
     MOUNTED_TOO_LONG,
     NEEDS_EXTERNAL_CHECK,
     OVER_QUOTA,
-    OVER_RATE,
     TOO_DEEP,
     TOO_MANY_QOS2,
     note_refusal,
@@ -459,14 +458,14 @@ def _encoded_refusal(channel: Channel, message: Message, code: int, detail: str 
     return channel.encoded(Ack(PUBACK if message.qos == 1 else PUBREC, message.packet_id, code, properties))
 
 
-def drop_unpaid(channel: Channel, message: Message, now: float) -> None:
-    """Drop a message beyond the client's rate limits after the client has disconnected: it is not acknowledged, so with
-    QoS 1 and 2 the client may send it again."""
+def drop_unprocessed(channel: Channel, message: Message, why: Outcome, now: float) -> None:
+    """Drop a message that waits, because the client has disconnected: it is not acknowledged, so with QoS 1 and 2 the
+    client may send it again."""
     metrics = channel.context.metrics
     metrics.packets_publish_received += 1
     metrics.packets_publish_dropped += 1
     channel.refused_messages += 1
-    note_refusal(channel, OVER_RATE, "publish_refused", message.topic, now)
+    note_refusal(channel, why, "publish_refused", message.topic, now)
 
 
 def _refused(channel: Channel, message: Message, outcome: Outcome, now: float, published: Message) -> Waiting:

@@ -13,9 +13,10 @@ from termios import TIOCOUTQ
 from typing import Final, cast
 
 from ..channel import closing
-from ..channel.channel import AUTHENTICATING, CONNECTING, GONE, Channel, ListenerFacts
+from ..channel.channel import AUTHENTICATING, CONNECTED, CONNECTING, GONE, Channel, ListenerFacts
 from ..channel.closing import NORMAL
 from ..channel.context import ChannelContext
+from ..channel.packet_refusal import BEHIND
 from ..mqtt.decoder import TopicNames
 from ..session.client_info import ClientInfo, Traffic
 from .connection_reader import ConnectionReader
@@ -198,6 +199,8 @@ class Connection(ConnectionReader):
 
     def _end(self) -> None:
         channel = self.channel
+        if self._queued_packets is not None and channel.state == CONNECTED:
+            self._without_publishes(self._queued_packets, BEHIND, self._context.clock.now())
         self._closing = True
         reason, self._lost = self._lost or "", None
         if channel.state == CONNECTING and not self.received_bytes:

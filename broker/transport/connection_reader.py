@@ -12,7 +12,9 @@ from ..channel.channel import AUTHENTICATING, CLOSED, CONNECTED, ListenerFacts
 from ..channel.closing import fail
 from ..channel.context import ChannelContext
 from ..channel.dispatcher import receive
-from ..channel.publish import drop_unpaid
+from ..channel.packet_refusal import OVER_RATE
+from ..channel.publish import drop_unprocessed
+from ..core.outcome import Outcome
 from ..loop.budget import DELIVERIES_PER_ITERATION, HIGH_WATER
 from ..loop.timers import Timer
 from ..mqtt.decoder import Decoder, Packet, TopicNames
@@ -205,7 +207,7 @@ class ConnectionReader(ConnectionPauses):
             most = rates.admit(packets, self._paid, now)
             self._paid = 0
             if most < count and last:
-                packets = packets[:most] + self._without_publishes(packets[most:], now)
+                packets = packets[:most] + self._without_publishes(packets[most:], OVER_RATE, now)
             elif most < count:
                 later = packets[most:]
                 packets = packets[:most]
@@ -343,19 +345,19 @@ class ConnectionReader(ConnectionPauses):
             if self._leaving:  # it is read to its end nevertheless, because of a possible DISCONNECT
                 if self._rates is not None:
                     self._paid = 0
-                    self._queued_packets = self._without_publishes(queued, self._context.clock.now())
+                    self._queued_packets = self._without_publishes(queued, OVER_RATE, self._context.clock.now())
             elif not self._pause_reasons & FULL:
                 self._pause(FULL)
                 self._watch_peer()
         elif self._pause_reasons & FULL:
             self._resume(FULL)
 
-    def _without_publishes(self, packets: list[Packet], now: float) -> list[Packet]:
+    def _without_publishes(self, packets: list[Packet], why: Outcome, now: float) -> list[Packet]:
         """Return the packets except the PUBLISHes, which are dropped without an acknowledgement."""
         left: list[Packet] = []
         for packet in packets:
             if isinstance(packet, Message):
-                drop_unpaid(self.channel, packet, now)
+                drop_unprocessed(self.channel, packet, why, now)
             else:
                 left.append(packet)
         return left

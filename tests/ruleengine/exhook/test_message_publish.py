@@ -277,6 +277,38 @@ async def test_a_client_that_leaves_after_several_messages(qos: int) -> None:
         await reader.nothing()
 
 
+async def test_messages_that_are_not_reached_in_time_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    free = asyncio.Event()
+
+    async def slow(request: Any) -> Any:
+        await free.wait()
+        return marked(request)
+
+    node = await start_node()
+    try:
+        async with provided() as provider, plugin_of(node, provider, request_timeout=60.0):
+            provider.answers["OnMessagePublish"] = slow
+            reader = await node.client("r")
+            await reader.subscribe("t", qos=2)
+            publisher = await node.client("p", expiry=100)
+            connection = next(each for each in node.server.connections if each.channel.client.client_id == "p")
+            for number in range(3):
+                await publisher.send(Publish("t", b"%d" % number, 0))
+            await until(lambda: provider.of("OnMessagePublish"))
+            connection.abort()  # as if the network had ended it: after an EOF, the connection waits for the answer
+            await until(lambda: connection._lost is not None)
+            await node.pass_time(11)
+            await until(lambda: connection not in node.server.connections)
+            assert refusals(node)["publish_quota_exceeded"] == 2
+            assert node.server.metrics.packets_publish_dropped == 2
+            assert "waited for an earlier one when its client left" in caplog.text
+            free.set()
+            await reader.expect_publish("t", b"0!", 0)
+            await reader.nothing()
+    finally:
+        await node.stop()
+
+
 class SlowCluster:
     """Changes of retained messages that are not decided yet."""
 
