@@ -147,7 +147,6 @@ def _places(members: list[MemberRecord], settings: ClusterSettings, node: str) -
         return [Prospect("warning", f"{found}: no cluster.rack on {', '.join(missing)}", advice)]
     if len(set(racks)) < len(racks):
         advice = "start a node with another cluster.rack: what takes away a rack takes the copy along"
-        return [
-            Prospect("warning", f"{found}: two of {wanted + 1} nodes have the cluster.rack {settings.rack}", advice)
-        ]
+        twice = next(rack for rack in racks if racks.count(rack) > 1)
+        return [Prospect("warning", f"{found}: two of {wanted + 1} nodes have the cluster.rack {twice}", advice)]
     return [Prospect("ok", f"{found}, in other racks than {settings.rack}")]

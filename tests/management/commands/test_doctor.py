@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from taipan.broker.cluster.nats.client import NatsClient
+from taipan.broker.cluster.replicas.prospects import _places
 from taipan.broker.cluster.wire import MemberRecord, Refusals, Wire, node_key
 from taipan.broker.config import ClusterSettings, ListenerSettings
 from taipan.broker.observability.metrics import Reasons
@@ -430,3 +431,11 @@ def test_copies_that_are_kept_without_replicas(tmp_path: Path, capsys: pytest.Ca
     assert found == ("warning", f"{tmp_path / 'data' / 'replicas'} has copies of other nodes' data, 3 MiB")
     file = configured(tmp_path, more='[cluster]\nservers = ["nats://127.0.0.1:4222"]\n')
     assert found_of(asked(capsys, file))[0][0] == "ok"
+
+
+def test_two_copies_in_one_rack() -> None:
+    """That of the other two nodes, not of this one."""
+    members = [MemberRecord(f"n{n}@h", "uid", 1, f"h{n}", 1, time.time(), "1.0.0", rack="r2") for n in (2, 3)]
+    settings = ClusterSettings(servers=["nats://127.0.0.1:4222"], replicas=2, rack="r1")
+    (found,) = _places(members, settings, "n1@h")
+    assert found.level == "warning" and found.found.endswith("two of 3 nodes have the cluster.rack r2")
