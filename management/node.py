@@ -18,6 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from taipan.broker import compiled
+from taipan.broker.observability.log_lines import write_waiting
 from taipan.broker.observability.log_text import one_line
 from taipan.broker.version import product_version
 
@@ -75,14 +76,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     except argparse.ArgumentError as error:
         parser.error(str(error))
     except ConfigError as error:
-        for line in error.lines:
-            print(f"taipan: {line}", file=sys.stderr)
+        _say_last("\n".join(f"taipan: {line}" for line in error.lines))
         return 1
     except BrokenPipeError:  # the reader has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     finally:
         early_signals.release()
+
+
+def _say_last(text: str) -> None:
+    """Print why the process ends, after the lines of the log that wait."""
+    write_waiting()
+    print(text, file=sys.stderr)
 
 
 def _stray_file(given: list[str]) -> str | None:
@@ -236,7 +242,7 @@ async def _serve(loaded: Loaded, config: str | None, reread: Callable[..., Loade
         # Whatever the error is, the operator needs one line; the traceback is for log level debug.
         logger.debug("start_failed", exc_info=True)
         what = one_line(str(error) or type(error).__name__)
-        print(f"taipan: cannot start: {what}{_way_out(error, settings)}", file=sys.stderr)
+        _say_last(f"taipan: cannot start: {what}{_way_out(error, settings)}")
         return 1
     if not started:
         data_dir.close()

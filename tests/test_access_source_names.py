@@ -48,8 +48,8 @@ EXCEPTIONS: Final = (
         WORD,
         "stored",
         (
-            "broker/cluster/links/link_receiver.py broker/cluster/moving/claims.py broker/mqtt/message.py"
-            " ruleengine/rules/rule.py"
+            "broker/cluster/links/link_receiver.py broker/cluster/moving/claims.py broker/core/inspection.py"
+            " broker/mqtt/message.py ruleengine/rules/rule.py"
         ),
     ),
     (
