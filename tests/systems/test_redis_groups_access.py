@@ -12,8 +12,10 @@ import pytest_asyncio
 from taipan.broker.access.connection_trial import tried_sources
 from taipan.broker.access.control import AccessControl
 from taipan.broker.access.registry import ACCESS_SOURCES
+from taipan.broker.access.remote import SourceFailed
 from taipan.broker.access.remote_status import DOWN
 from tests.broker.access.test_sources import client, control, decision, log_in
+from tests.support.patience import patience
 from tests.support.waiting import until
 from tests.systems.servers.redis import RedisServer
 from tests.systems.servers.redis_groups import MASTER_NAME, RedisClusterServers, RedisSentinelServer
@@ -99,16 +101,29 @@ async def cluster(cluster_processes: RedisClusterServers) -> AsyncIterator[Redis
     """Users ``u0``, ``u1`` and so on, on all nodes."""
     cluster_processes.start()
     cluster_processes.flush()
-    for proxy in cluster_processes.proxies:
-        await proxy.start()
-    async with asked(type="cluster", server=cluster_processes.address) as access:
-        servers: Any = access.sources["redis"]
-        for number in range(USERS):
-            # By the source's own way to a node, which the logins of the tests then prove.
-            await servers._servers.ask([b"HSET", b"mqtt_user:u%d" % number, b"password", b"right"])
-    yield cluster_processes
-    for proxy in cluster_processes.proxies:
-        await proxy.stop()
+    try:
+        for proxy in cluster_processes.proxies:
+            await proxy.start()
+        async with asked(type="cluster", server=cluster_processes.address) as access:
+            servers: Any = access.sources["redis"]
+            for number in range(USERS):
+                # By the source's own way to a node, which the logins of the tests then prove.
+                await until_asked(servers._servers, b"HSET", b"mqtt_user:u%d" % number, b"password", b"right")
+        yield cluster_processes
+    finally:
+        for proxy in cluster_processes.proxies:
+            await proxy.stop()
+
+
+async def until_asked(servers: Any, *words: bytes) -> None:
+    """The nodes may not agree yet about the slots that an earlier test has moved."""
+    async with asyncio.timeout(patience(20)):
+        while True:
+            try:
+                await servers.ask(list(words))
+                return
+            except SourceFailed:
+                await asyncio.sleep(0.05)
 
 
 async def test_users_on_all_nodes(cluster: RedisClusterServers) -> None:
