@@ -148,9 +148,10 @@ def address_of(client: ClientInfo) -> str:
 
 def _memory(session: Session, client: ClientInfo) -> int:
     """Approximate memory of the session in bytes, including the messages that it holds."""
-    size = getsizeof(session) + getsizeof(client) + getsizeof(session.subscriptions) + getsizeof(session.inflight)
-    if session.inflight:
-        size += sum([delivery.size for delivery in session.inflight.values() if delivery is not None])
+    inflight = session.inflight
+    size = getsizeof(session) + getsizeof(client) + getsizeof(session.subscriptions) + getsizeof(inflight)
+    if inflight:
+        size += sum([delivery.size for delivery in inflight.values() if delivery is not None])
     if session.queue is not None:
         size += session.queue.size
     return size
