@@ -73,9 +73,11 @@ async def until_copied(cluster: ClusterNodes) -> None:
         shipping = part(cluster, number).shipping
         assert shipping is not None
         core, members = shipping.core, part(cluster, number).membership
+        while len(members.running()) < len(cluster.nodes) - 1:
+            await asyncio.sleep(0.01)
+        shipping._choose(asyncio.get_running_loop().time())  # among all of them, before its next tick does
         while (
-            len(members.running()) < len(cluster.nodes) - 1
-            or core.copies != shipping._settings.replicas
+            core.copies != shipping._settings.replicas
             or core.members != set(shipping._chosen)
             or not all(knows_copies(cluster, each, number) for each in cluster.nodes)
         ):
