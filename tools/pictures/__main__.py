@@ -26,7 +26,7 @@ from .shots import PAGES, SHOTS, Shot
 
 SIZE: Final = {"width": 1280, "height": 760}
 DENSITY: Final = 2
-QUALITY: Final = 36
+QUALITY: Final = 34
 
 
 def compressed(png: bytes) -> bytes:

@@ -229,7 +229,7 @@ async def test_a_killed_client_is_called_no_more(hub: VirtualNats, clients: list
     told = Told(b)
     b.subscribe("s", lambda data, _: told.entries.append(BucketEntry("s", data, 0)))
     await until_quiet(hub)
-    hub.delays = {("a", "b"): (0.01, 0.01), ("", "b"): (0.01, 0.01)}
+    hub.delays = {("a", "b"): (0.5, 0.5), ("", "b"): (0.5, 0.5)}  # longer than it takes until the kill
     a.publish("s", b"x")
     await a.write("rows", "k", b"1", None, "n1")
     b.kill()
