@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final
 
 from ..loop.answer_limit import answer_within
 from ..mqtt import reason_codes
-from ..session.client_info import ClientInfo
+from ..session.client_info import ClientInfo, protocol_of
 from .auth_result import AuthOutcome
 from .declaration import RemoteSettings
 from .outside import DENY, IGNORE, OutsideSource, Verdict
@@ -146,7 +146,7 @@ class RemoteSource(Source, OutsideSource):
             "u": username or "",
             "c": client.client_id,
             "a": client.peer_host,
-            "r": "mqtt",
+            "r": protocol_of(client),
             "p": str(client.sock_port),
             "C": client.cn or "",
             "d": client.dn or "",
@@ -180,24 +180,27 @@ class RemoteSource(Source, OutsideSource):
 
     def _failure(self, reason: str, setting: str, detail: str = "") -> Verdict:
         self.status.failed += 1
+        self.note_failure(reason, setting, detail)
+        decision = DENY if self._limits.on_failure == "deny" else IGNORE
+        return Verdict(decision, f"{self.name}_{reason}", setting)
+
+    def note_failure(self, reason: str, setting: str, detail: str) -> None:
+        """Count and log a failure."""
         self._context.count(f"access_{self.name}_{reason}")
         self._untold += 1
         now = self._context.clock.now()
-        on_failure = self._limits.on_failure
         if now >= self._quiet_until:
             logger.warning(
                 "access_source_failed source=%s reason=%s setting=%s on_failure=%s count=%s detail=%s",
                 self.name,
                 reason,
                 setting,
-                on_failure,
+                self._limits.on_failure,
                 self._untold,
                 detail,
             )
             self._untold = 0
             self._quiet_until = now + _LOG_INTERVAL
-        decision = DENY if on_failure == "deny" else IGNORE
-        return Verdict(decision, f"{self.name}_{reason}", setting)
 
     # ---------------------------------------------------------------- status
 

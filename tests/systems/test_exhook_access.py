@@ -1,6 +1,7 @@
 """A provider of exhook that decides about access: what it is asked, and what happens if it answers wrongly or not."""
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -200,7 +201,7 @@ async def test_two_providers_are_asked_in_their_order(
 
 
 @pytest.mark.parametrize(("on_failure", "result"), [("deny", "failed"), ("ignore", "allow")])
-async def test_one_of_two_providers_is_away(on_failure: str, result: str) -> None:
+async def test_one_of_two_providers_is_away(on_failure: str, result: str, caplog: pytest.LogCaptureFixture) -> None:
     async with two(on_failure=on_failure) as (first, second, access):
         await first.stop()
         async with asyncio.timeout(patience(20)):
@@ -211,6 +212,23 @@ async def test_one_of_two_providers_is_away(on_failure: str, result: str) -> Non
             async with asyncio.timeout(patience(20)):
                 while (await allowed(access))[0] != "next":
                     await asyncio.sleep(0.05)
+            lines = [each for each in caplog.messages if each.startswith("access_source_failed source=exhook ")]
+            assert "on_failure=ignore" in lines[0] and f"detail={first.url}: " in lines[0]
+
+
+async def test_each_failure_is_counted_once() -> None:
+    def fails(request: Any) -> Any:
+        raise RuntimeError("of the provider")
+
+    counted: list[str] = []
+    async with two(on_failure="ignore") as (first, second, access):
+        source: Any = access.sources["exhook"]
+        source._context = dataclasses.replace(source._context, count=counted.append)
+        first.answers["OnClientAuthenticate"] = fails
+        assert (await allowed(access))[0] == "allow"
+        second.answers["OnClientAuthenticate"] = fails
+        assert (await allowed(access))[0] == "next"
+    assert counted == ["access_exhook_answered_unknown"] * 3
 
 
 async def test_a_further_provider_with_a_wrong_address_is_named(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ class _Provider:
 
     def __init__(self, address: ProviderAddress, pool_size: int, node: str) -> None:
         """Raises ValueError for a file that cannot be used."""
-        self._url = address.url
+        self.url = address.url
         self.client = ExhookClient(address, (pool_size + _STREAMS - 1) // _STREAMS, node)
         # None: none so far.
         self._wanted: frozenset[str] | None = None
@@ -73,7 +73,7 @@ class _Provider:
             raise _failed(why) from None
         useless = wanted if wanted.isdisjoint((AUTHENTICATE, CHECK_ACL)) else None
         if useless is not None and useless != self._useless:
-            detail = f"{self._url} names neither {AUTHENTICATE} nor {CHECK_ACL}: the next sources decide"
+            detail = f"{self.url} names neither {AUTHENTICATE} nor {CHECK_ACL}: the next sources decide"
             logger.warning(
                 "exhook_not_asked setting=%s hooks=%s detail=%r",
                 ExhookSource.setting,
@@ -136,40 +136,42 @@ class ExhookSource(RemoteSource):
     async def _decide(self, hook: str, method: str, request: Callable[[bool], Any]) -> Verdict:
         """``request``: makes the request with the result of the providers that were asked before."""
         result: bool | None = None
-        failure: SourceFailed | None = None
-        failures = 0
+        failed = 0
         for provider in self._providers:
             try:
                 reply = await provider.ask(hook, method, request(bool(result)), self._settings)
                 answered = None if reply is None or reply.type == messages.IGNORE else result_of(reply)
             except SourceFailed as why:
-                if self._settings.on_failure == "deny" or len(self._providers) == 1:
+                failed += 1
+                if self._settings.on_failure == "deny" or failed == len(self._providers):
                     raise
-                failure = why
-                failures += 1
-                self._context.count(f"access_exhook_{why.reason}")
+                self._pass_over(provider, why)
                 continue
             if answered is None:
                 continue
             result = answered
             if reply.type == messages.STOP_AND_RETURN:
                 return Verdict(ALLOW if result else DENY, "", self.setting)
-        if failure is not None and failures == len(self._providers):
-            raise failure
         # CONTINUE leaves the result to those that follow: a denial is final, and a permission leaves it to the next
         # source.
         return Verdict(DENY if result is False else IGNORE, "", self.setting)
 
     async def connect(self) -> None:
         """Introduce the node to the providers, which name their hooks."""
-        failures: list[SourceFailed] = []
+        failures: list[tuple[_Provider, SourceFailed]] = []
         for provider in self._providers:
             try:
                 await provider.connect(self._settings.connect_timeout)
             except SourceFailed as why:
-                failures.append(why)
+                failures.append((provider, why))
         if failures and (self._settings.on_failure == "deny" or len(failures) == len(self._providers)):
-            raise failures[0]
+            raise failures[0][1]
+        for provider, failure in failures:
+            self._pass_over(provider, failure)
+
+    def _pass_over(self, provider: _Provider, why: SourceFailed) -> None:
+        """Count and log a failure of one provider; the others decide."""
+        self.note_failure(why.reason, why.setting or self.setting, f"{provider.url}: {why.detail}")
 
     def close_connections(self) -> Coroutine[Any, Any, None] | None:
         return self._close()

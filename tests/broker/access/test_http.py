@@ -77,6 +77,15 @@ async def test_every_placeholder(service: AuthService, how: str) -> None:
     await source.stop()
 
 
+async def test_the_protocol_of_a_gateway(service: AuthService) -> None:
+    source = Source(auth_url=service.url("/auth"), auth_params={"protocol": "%r"})
+    device = client()
+    device.proto_name = "MQTT-SN"
+    await source.authenticate(device, b"p")
+    assert service.questions("/auth") == [{"protocol": "mqtt-sn"}]
+    await source.stop()
+
+
 @pytest.mark.parametrize("action, number", [("subscribe", "1"), ("publish", "2")])
 async def test_permission(service: AuthService, action: str, number: str) -> None:
     source = Source(acl_url=service.url("/acl"))
