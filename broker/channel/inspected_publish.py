@@ -20,6 +20,7 @@ from ..session.session import Session
 from .channel import CLOSED, Channel, Waiting
 from .closing import disconnect
 from .external_check import answer_of, until_answered
+from .packet_refusal import UNANSWERED, note_refusal
 
 _LONGEST_3: Final = 60.0
 """Seconds that a 3.x client waits."""
@@ -70,9 +71,7 @@ async def _until_published(
         if refusal is None:
             return
         if clock.now() > give_up:
-            broker = channel.context.broker
-            broker.metrics.packets_publish_dropped += 1
-            broker.note_refusal("publish_refused", channel.client.client_id, message.topic, refusal, clock.now())
+            _drop(channel, message, refusal)
             disconnect(channel, reason_codes.QUOTA_EXCEEDED, refusal.detail, "quota_exceeded", refusal.setting)
             return
         await until_answered(channel, asyncio.sleep(_PAUSE))
@@ -125,12 +124,15 @@ def _answered(
 
 def _after_the_end(channel: Channel, message: Message, answer: Answer) -> None:
     """Publish a message whose connection has ended, unless the client sends it again."""
-    broker = channel.context.broker
     if message.qos == 2:
-        broker.metrics.packets_publish_dropped += 1
+        _drop(channel, message, UNANSWERED)
         return
-    outcome = answer if isinstance(answer, Outcome) else broker.accept(answer, CLIENT)
+    outcome = answer if isinstance(answer, Outcome) else channel.context.broker.accept(answer, CLIENT)
     if outcome.refused:
-        broker.metrics.packets_publish_dropped += 1
-        now = channel.context.clock.now()
-        broker.note_refusal("publish_refused", channel.client.client_id, message.topic, outcome, now)
+        _drop(channel, message, outcome)
+
+
+def _drop(channel: Channel, message: Message, why: Outcome) -> None:
+    """Count and log a message that is neither published nor acknowledged."""
+    channel.context.metrics.packets_publish_dropped += 1
+    note_refusal(channel, why, "publish_refused", message.topic, channel.context.clock.now())

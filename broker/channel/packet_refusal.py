@@ -15,6 +15,7 @@ TOO_MANY_QOS2: Final = Outcome(reason_codes.QUOTA_EXCEEDED, "max_awaiting_rel")
 OVER_QUOTA: Final = Outcome(reason_codes.QUOTA_EXCEEDED, "-", "over the quota set by an operator")
 OVER_RATE: Final = Outcome(reason_codes.QUOTA_EXCEEDED, "message_rate", "waited for its rate when its client left")
 BEHIND: Final = Outcome(reason_codes.QUOTA_EXCEEDED, "-", "waited for an earlier one when its client left")
+UNANSWERED: Final = Outcome(reason_codes.QUOTA_EXCEEDED, "-", "waited for an answer when its client left")
 NEEDS_EXTERNAL_CHECK: Final = Outcome(reason_codes.NOT_AUTHORIZED, "-", "an external service must be asked first")
 
 

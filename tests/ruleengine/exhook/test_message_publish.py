@@ -228,8 +228,9 @@ async def test_the_order_of_a_publisher(qos: int) -> None:
         assert list(seen.values()) == [list(range(20))] * 3
 
 
-@pytest.mark.parametrize(("qos", "arrives"), [(0, True), (1, True), (2, False)])
-async def test_a_client_that_leaves_before_the_answer(qos: int, arrives: bool) -> None:
+@pytest.mark.parametrize("qos", [0, 1, 2])
+async def test_a_client_that_leaves_before_the_answer(qos: int) -> None:
+    """The node waits for the answer, because the client has only closed its side."""
     free = asyncio.Event()
 
     async def slow(request: Any) -> Any:
@@ -245,13 +246,58 @@ async def test_a_client_that_leaves_before_the_answer(qos: int, arrives: bool) -
         await until(lambda: provider.of("OnMessagePublish"))
         publisher.abort()
         free.set()
-        if arrives:
-            await reader.expect_publish("t", b"x!", qos)
+        await reader.expect_publish("t", b"x!", qos)
         again = await node.client("p", expiry=100)
-        if qos:  # what has no acknowledgement is sent again
+        if qos:  # what has no acknowledgement is sent again; of QoS 2, it is a duplicate
             await again.publish("t", b"x", qos, packet_id=1, dup=True)
+        if qos == 1:
             await reader.expect_publish("t", b"x!", qos)
         await reader.nothing()
+
+
+@pytest.mark.parametrize(("qos", "arrives"), [(0, True), (1, True), (2, False)])
+async def test_a_connection_that_has_ended_before_the_answer(
+    qos: int, arrives: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    free = asyncio.Event()
+
+    async def slow(request: Any) -> Any:
+        await free.wait()
+        return marked(request)
+
+    node = await start_node()
+    try:
+        async with provided() as provider, plugin_of(node, provider, request_timeout=60.0):
+            provider.answers["OnMessagePublish"] = slow
+            reader = await node.client("r")
+            await reader.subscribe("t", qos=2)
+            publisher = await node.client("p", expiry=100)
+            await publisher.send(Publish("t", b"x", qos, packet_id=1 if qos else 0))
+            await until(lambda: provider.of("OnMessagePublish"))
+            await ended_by_the_network(node, "p")
+            free.set()
+            if arrives:
+                await reader.expect_publish("t", b"x!", qos)
+            dropped = int(not arrives)
+            await until(lambda: node.server.metrics.packets_publish_dropped == dropped)
+            assert refusals(node).get("publish_quota_exceeded", 0) == dropped
+            assert ("waited for an answer when its client left" in caplog.text) == (not arrives)
+            again = await node.client("p", expiry=100)
+            if qos:
+                await again.publish("t", b"x", qos, packet_id=1, dup=True)
+                await reader.expect_publish("t", b"x!", qos)
+            await reader.nothing()
+    finally:
+        await node.stop()
+
+
+async def ended_by_the_network(node: Node, client_id: str) -> None:
+    """End a connection whose client has not closed it: after an EOF, it would wait for the answer."""
+    connection = next(each for each in node.server.connections if each.channel.client.client_id == client_id)
+    connection.abort()
+    await until(lambda: connection._lost is not None)
+    await node.pass_time(11)
+    await until(lambda: connection not in node.server.connections)
 
 
 @pytest.mark.parametrize("qos", [0, 1])
@@ -291,14 +337,10 @@ async def test_messages_that_are_not_reached_in_time_are_counted(caplog: pytest.
             reader = await node.client("r")
             await reader.subscribe("t", qos=2)
             publisher = await node.client("p", expiry=100)
-            connection = next(each for each in node.server.connections if each.channel.client.client_id == "p")
             for number in range(3):
                 await publisher.send(Publish("t", b"%d" % number, 0))
             await until(lambda: provider.of("OnMessagePublish"))
-            connection.abort()  # as if the network had ended it: after an EOF, the connection waits for the answer
-            await until(lambda: connection._lost is not None)
-            await node.pass_time(11)
-            await until(lambda: connection not in node.server.connections)
+            await ended_by_the_network(node, "p")
             assert refusals(node)["publish_quota_exceeded"] == 2
             assert node.server.metrics.packets_publish_dropped == 2
             assert "waited for an earlier one when its client left" in caplog.text
