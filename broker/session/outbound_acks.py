@@ -59,9 +59,8 @@ def pubrec(session: "Session", packet_id: int, failed: bool = False) -> tuple[bo
                 session.sent_at[packet_id] = session.now
             if session.journal is not None:
                 session.journal.released(session, delivery, packet_id)
-            session.change_inflight()[packet_id] = (
-                None  # moved to the end: PUBRELs are repeated in the order of their PUBRECs
-            )
+            # Moved to the end: PUBRELs are repeated in the order of their PUBRECs.
+            session.change_inflight()[packet_id] = None
         else:
             session.done(delivery)
     elif failed:

@@ -198,7 +198,7 @@ def encode_json(value: object, budget: Budget) -> str:
     """Encode compact JSON with unescaped characters; undefined becomes null, and binary becomes base64."""
     encoded = _encode_flat(value, budget)
     if encoded is not None:
-        return encoded.decode()
+        return encoded.decode("utf-8", "surrogatepass")
     budget.take_bytes(measure(value, budget))
     return _any_json(value)
 
@@ -213,17 +213,16 @@ def encode_json_bytes(value: object, budget: Budget) -> bytes:
 
 
 def _encode_flat(value: object, budget: Budget) -> bytes | None:
-    """Return the JSON of an object that ``_flat_size`` knows; None: the other encoder has to write the value."""
+    """Return the JSON of an object that ``_flat_size`` knows; None: ``measure`` has to find its size."""
     size = _flat_size(value) if type(value) is dict else 0
     if not size:
         return None
-    try:
-        encoded = msgspec.json.encode(value)
-    except UnicodeEncodeError:  # a surrogate, which the other encoder writes as it is
-        return None
     budget.step(1 + len(value))  # type: ignore[arg-type]  # a dict
     budget.take_bytes(size)
-    return encoded
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:  # a surrogate, which the other encoder writes as it is
+        return _any_json(value).encode("utf-8", "surrogatepass")
 
 
 def _in_digits(number: float) -> bool:

@@ -147,3 +147,19 @@ def test_decimal_texts(text: str, number: float) -> None:
 )
 def test_described_in_some_words(value: Any, text: str) -> None:
     assert values.describe(value) == text
+
+
+@pytest.mark.parametrize("text", ["ü", "\ud800", "\ud83d\ude00"])
+def test_texts_of_an_object(text: str) -> None:
+    expected = f'{{"a":"{text}"}}'
+    assert values.encode_json({"a": text}, Budget()) == expected
+    assert values.encode_json_bytes({"a": text}, Budget()) == expected.encode("utf-8", "surrogatepass")
+
+
+@pytest.mark.interpreted
+def test_an_object_beyond_the_budget_is_not_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(values, "msgspec", None)
+    with pytest.raises(ValueError, match="output"):
+        values.encode_json_bytes({"a": "x" * 100}, Budget(size=50))
+    with pytest.raises(AttributeError):
+        values.encode_json_bytes({"a": "x" * 100}, Budget(size=200))
