@@ -118,7 +118,7 @@ class NatsCluster:
 
     def _make_shipping(self) -> None:
         self.shipping = Shipping(self.context, self.membership, self._make_records())
-        self.shipping.on_replaced.append(self._replaced)
+        self.shipping.record.on_replaced.append(self._replaced)
 
     async def prepare(self) -> SalvageReport | None:
         """Find out whether another node has taken over this one, before the store is opened. If the file of the store

@@ -472,11 +472,11 @@ async def test_an_old_revision_of_the_record(tmp_path: Path) -> None:
         newest = cluster.hub.buckets[REPLICAS].last[key]
         old = ReplicaRecord(name, origin._wire.uid, 1, (), "n9@127.0.0.1")
         entry = BucketEntry(key, origin._wire.write(old), newest.revision - 1)
-        origin._records._entry(entry)
+        origin.record._records._entry(entry)
         assert not origin.core.replaced
         cluster.hub.buckets[REPLICAS].last[key] = entry
         with pytest.raises(NoAnswer):
-            await origin._read_record()
+            await origin.record._read()
         assert not origin.core.replaced and origin.core.members
         cluster.hub.buckets[REPLICAS].last[key] = newest
 
@@ -800,7 +800,7 @@ async def test_a_node_that_was_replaced_acknowledges_nothing(tmp_path: Path) -> 
         await away(cluster[0], "s", 5, "t")
         publisher = await cluster[0].client("p", 5)
         told: list[ReplicaRecord] = []
-        shipping(cluster[0]).on_replaced.append(told.append)
+        shipping(cluster[0]).record.on_replaced.append(told.append)
         await copies(cluster[1]).release(cluster.name(0))
         await publisher.send(Publish("t", b"not on the second disk", 1, False, False, 100, {}))
         await publisher.nothing()

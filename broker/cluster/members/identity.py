@@ -11,7 +11,8 @@ import msgspec
 from ..context import ClusterContext
 
 TABLE: Final = "cluster"
-_SELF: Final = "node"
+SELF: Final = "node"
+"""The key of the only row."""
 _MOST_REFUSED: Final = 16
 """The number of remembered uids of one name that were forced out."""
 
@@ -46,7 +47,7 @@ class NodeIdentity:
 
     def load(self) -> None:
         """Set the uid of the data, and count this start. At level ``memory`` there is no data, and nothing to count."""
-        row = self._table.get(_SELF)
+        row = self._table.get(SELF)
         if not self._context.tables.durable:
             self._wire.identify(self._new_uid(), round(self._context.clock.wall() * 1000))
         elif row is None:
@@ -63,7 +64,7 @@ class NodeIdentity:
 
     def _store(self) -> None:
         wire = self._wire
-        self._table.put(_SELF, Identity(wire.uid, wire.incarnation, self.left, self.refused_uids, self.copied))
+        self._table.put(SELF, Identity(wire.uid, wire.incarnation, self.left, self.refused_uids, self.copied))
 
     def note_left(self, left: bool) -> None:
         """Store whether this node has left the cluster."""

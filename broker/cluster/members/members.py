@@ -26,8 +26,6 @@ from ..nats.interface import (
 from ..wire import FORCED_OUT, MemberRecord, node_key
 from .admission import Admission
 from .heartbeats import Heartbeats
-from .identity import TABLE as TABLE
-from .identity import Identity as Identity
 from .identity import NodeIdentity
 from .membership_check import HEARTBEAT, MembershipCheck
 from .own_record import BUCKET, DATA_DIR, REPLACED, MemberRecords, OwnRecord

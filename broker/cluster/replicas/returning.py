@@ -15,8 +15,7 @@ from ...persistence.log.salvage import SalvageReport
 from ...store.set_aside import read_row, set_aside
 from ...store.store import FILE
 from ..context import ClusterContext
-from ..members.members import TABLE as MEMBER_TABLE
-from ..members.members import Identity
+from ..members.identity import SELF, TABLE, Identity
 from ..nats.interface import REPLICAS as BUCKET
 from ..nats.interface import NoAnswer, Unavailable
 from ..wire import node_key
@@ -24,7 +23,6 @@ from .records import ReplicaRecord, ReplicaRecords
 
 logger = logging.getLogger(__name__)
 
-_SELF: Final = "node"
 _LOOK_EVERY: Final = 0.5
 _TELL_EVERY: Final = 60.0
 
@@ -50,7 +48,7 @@ async def settle(context: ClusterContext, records: ReplicaRecords, directory: Pa
         record = await _until_known(context, records)
     if record is None:
         return None
-    row, salvaged = await asyncio.to_thread(read_row, directory, MEMBER_TABLE, _SELF)
+    row, salvaged = await asyncio.to_thread(read_row, directory, TABLE, SELF)
     has_data = row is not None and msgspec.msgpack.decode(row, type=Identity).uid == record.uid
     if has_data and not record.hosted_by:
         return salvaged

@@ -1,7 +1,7 @@
 """Shipping: the batches of this node's log go to its followers while they go to its own disk.
 
-``origin`` decides which followers an acknowledgement waits for; this is the shell around it: messages, timers, the
-record in NATS, and the alarm ``replica_missing``.
+``origin`` decides which followers an acknowledgement waits for; this is the shell around it: messages, timers, and the
+alarm ``replica_missing``. The node's record in NATS is written by ``origin_record``.
 """
 
 import asyncio
@@ -9,7 +9,6 @@ import logging
 import socket
 import zlib
 from collections import deque
-from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, NamedTuple, cast
 
@@ -21,8 +20,6 @@ from ...persistence.log.salvage import checksum, crc_of_data
 from ..context import ClusterContext
 from ..members.members import Members
 from ..members.peer import Peer
-from ..nats.interface import REPLICAS as BUCKET
-from ..nats.interface import NoAnswer, Unavailable, Unknown, WrongRevision
 from ..tasks import Tasks
 from ..wire import OVERHEAD
 from .choice import CopyPlace, choose
@@ -40,8 +37,9 @@ from .frames import (
     HoldingCopy,
     Resume,
 )
-from .origin import OriginCopies
-from .records import ReplicaRecord, ReplicaRecords
+from .origin import Follower, OriginCopies
+from .origin_record import OriginRecord
+from .records import ReplicaRecords
 from .tail import LogTail
 
 logger = logging.getLogger(__name__)
@@ -112,34 +110,30 @@ class _Session:
 
 
 class Shipping:
-    """Implements ``write_ahead_log.LogCopies``. ``core``: the decisions. ``on_replaced`` is called with the record that
-    says that another node may have this node's place."""
+    """Implements ``write_ahead_log.LogCopies``. ``core``: the decisions. ``record``: this node's record in NATS."""
 
     def __init__(self, context: ClusterContext, members: Members, records: ReplicaRecords) -> None:
         settings = context.settings
         self._context = context
         self._settings = settings
         self._members = members
-        self._records = records
         self._nats = context.nats
         self._wire = context.wire
         self._answers = context.wire.reader(cast(type[Any], Answer))
         self._sessions: dict[str, _Session] = {}
         self._not_before: dict[str, float] = {}
         self._run = 0
-        self._revision = 0
         self._place = CopyPlace(settings.rack, socket.gethostname())
         self._chosen: list[str] = []
         # (batches before this one can be deleted, once a follower has this one)
         self._dropped = (0, 0)
         self._tasks = Tasks()
-        self._write = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._trouble: str | None = None
         self._alarmed = False
         self._stopped = True
         self._listens = False
-        self.on_replaced: list[Callable[[ReplicaRecord], None]] = []
+        self.record = OriginRecord(context, members, records, self._record_changed, self._removed)
         self.core: OriginCopies
         self._tail: LogTail
         self._loop: asyncio.AbstractEventLoop
@@ -166,6 +160,7 @@ class Shipping:
         self._tail = LogTail(log.batch - 1, log.max_pending, self._context.tables.access())
         self._dropped = (log.first_batch, log.batch - 1)
         self._stopped = False
+        self.record.attach(self.core)
         log.attach_copies(self)
 
     def start(self) -> None:
@@ -174,10 +169,8 @@ class Shipping:
             self._listens = True
             self._nats.subscribe(self._context.subject("copied", self._context.node), self._answered)
             self._nats.on_connected.append(self._connected)
-            self._nats.on_lost.append(self._lost)
             self._members.on_change.append(self._peer_changed)
-            self._records.on_change.append(self._record_changed)
-        self._tasks.run(self._keep_record())
+        self.record.start(self._tasks)
         self._tick()
 
     async def stop(self) -> None:
@@ -196,6 +189,7 @@ class Shipping:
         if self._stopped:
             return
         self._stopped = True
+        self.record.end()
         if self._timer is not None:
             self._timer.cancel()
         await self._tasks.stop()
@@ -215,14 +209,7 @@ class Shipping:
         """Delete the record, so that no node takes over this one. Raises Unavailable, Unknown or NoAnswer."""
         if self._stopped:
             return
-        try:
-            await self._nats.write(BUCKET, self._members.key, None, self._revision, self._context.nonce())
-        except WrongRevision as error:
-            await self._read_record()  # perhaps it is the record of a host now
-            raise Unavailable(f"the record of the copies has changed: {error}") from None
-        except Unknown:
-            self.core.record_lost()  # this node stays, and its record may be deleted later
-            raise
+        await self.record.delete()
         await self.end()
 
     # ------------------------------------------------------------------ the log
@@ -504,13 +491,15 @@ class Shipping:
     def _publish(self, session: _Session, batch: CopiedBatch) -> None:
         self._nats.publish(session.subject, self._wire.write(batch))
 
-    # ---------------------------------------------------------------- the record
+    # ----------------------------------------------------------------- decisions
+
+    def _record_changed(self) -> None:
+        self._decide(self._loop.time())
 
     def _decide(self, now: float) -> None:
         """Act on what has changed."""
         core = self.core
-        if not self._write.is_set() and (not core.known or core.next_record() is not None):
-            self._write.set()
+        self.record.check()
         trouble = core.trouble(now)
         if trouble != self._trouble:
             if trouble is not None:
@@ -536,128 +525,14 @@ class Shipping:
                 self._context.alarms.deactivate(_ALARM)
         self._log.copied()
 
-    async def _keep_record(self) -> None:
-        """Write the record whenever it has to change."""
-        core = self.core
-        told = ""
-        while not core.replaced:
-            await self._write.wait()
-            self._write.clear()
-            failed = ""
-            try:
-                if not core.known:
-                    if self._members.joined:
-                        await self._take_record()
-                else:
-                    target = core.next_record()
-                    if target is not None:
-                        await self._write_record(target)
-            except Unavailable as error:
-                failed = str(error) or type(error).__name__
-                core.write_failed(False)
-                await asyncio.sleep(TICK)
-            except (Unknown, NoAnswer) as error:
-                failed = str(error) or type(error).__name__
-                core.write_failed(True)
-                await asyncio.sleep(TICK)
-            if failed and failed != told:
-                logger.warning("replica_record_not_written error=%s setting=%s", failed, "cluster.servers")
-            told = failed
-            if not core.known:
-                await asyncio.sleep(TICK)
-            self._decide(self._loop.time())
-
-    def _record(self, in_sync: tuple[str, ...]) -> bytes:
-        wire = self._wire
-        record = ReplicaRecord(self._context.node, wire.uid, wire.incarnation, in_sync, self._context.hosted_by)
-        return wire.write(record)
-
-    def _is_ours(self, record: ReplicaRecord) -> bool:
-        """Return whether a record is of this node, with its data, in this process."""
-        return record.uid == self._wire.uid and record.hosted_by == self._context.hosted_by
-
-    async def _take_record(self) -> None:
-        """Find out whether this node still is the one of its name, and write its record."""
-        entry = await self._nats.read(BUCKET, self._members.key)
-        record = self._records.decode(entry)
-        in_sync: tuple[str, ...] = ()
-        if record is not None:
-            if self._is_ours(record):
-                in_sync = record.in_sync
-            elif not record.ended and (record.hosted_by or record.in_sync):
-                self._taken_over(record)
-                return
-        elif entry is not None and entry.value is not None:
-            raise NoAnswer("the record cannot be read")
-        revision = 0 if entry is None or entry.value is None else entry.revision
-        try:
-            self._revision = await self._put(in_sync, revision)
-        except WrongRevision:
-            return  # read it again
-        self.core.record_is(in_sync, self._loop.time())
-
-    async def _write_record(self, target: tuple[str, ...]) -> None:
-        core = self.core
-        now = self._loop.time()
-        gone = [core.followers[name] for name in sorted(core.members.difference(target))]
-        core.writing(target, now)
-        try:
-            self._revision = await self._put(target, self._revision)
-        except WrongRevision:
-            await self._read_record()
-            return
-        core.record_is(target, self._loop.time())
-        for follower in gone:
-            logger.warning(
-                "replica_removed node=%s behind=%s error=%s setting=%s", follower.name,
-                core.last - follower.position, follower.failed or "-", "cluster.replica_timeout",
-            )  # fmt: skip
-            self._context.refusals.count(_LEFT)
-            self._maybe_forget(follower.name, 0)
-        logger.info("replicas_in_sync nodes=%s", ",".join(target) or "-")
-
-    async def _put(self, in_sync: tuple[str, ...], revision: int) -> int:
-        timeout = max(self._settings.replica_timeout, 1.0)
-        return await self._nats.write(
-            BUCKET, self._members.key, self._record(in_sync), revision, self._context.nonce(), timeout
-        )
-
-    async def _read_record(self) -> None:
-        """Read the record, which has changed: by a write of this node that was not answered, or by another node."""
-        entry = await self._nats.read(BUCKET, self._members.key)
-        if entry is not None and entry.revision < self._revision:
-            raise NoAnswer("the server has an older record")  # it was elected a moment ago
-        record = self._records.decode(entry)
-        if record is None:
-            self._revision = 0 if entry is None or entry.value is None else entry.revision
-            self.core.write_failed(True)
-        elif not self._is_ours(record):
-            self._taken_over(record)
-        else:
-            assert entry is not None
-            self._revision = entry.revision
-            self.core.record_is(record.in_sync, self._loop.time())
-
-    def _record_changed(self, origin: str) -> None:
-        if origin != self._context.node or self._stopped or self.core.replaced:
-            return
-        if self._records.revision(origin) <= self._revision:
-            return  # this node has written a later one
-        record = self._records.of(origin)
-        if record is not None and not record.ended and record.hosted_by != self._context.hosted_by:
-            self._taken_over(record)
-
-    def _lost(self, bucket: str) -> None:
-        if bucket == BUCKET and not self._stopped:
-            self._revision = 0
-            self.core.record_lost()
-
-    def _taken_over(self, record: ReplicaRecord) -> None:
-        by = record.hosted_by or ", ".join(record.in_sync)
-        self.core.taken_over(f"{by} has this node's data (cluster.replicas): another node may have taken its place")
-        self._decide(self._loop.time())
-        for call in self.on_replaced:
-            call(record)
+    def _removed(self, follower: Follower) -> None:
+        """Handle a follower that has left the record."""
+        logger.warning(
+            "replica_removed node=%s behind=%s error=%s setting=%s", follower.name,
+            self.core.last - follower.position, follower.failed or "-", "cluster.replica_timeout",
+        )  # fmt: skip
+        self._context.refusals.count(_LEFT)
+        self._maybe_forget(follower.name, 0)
 
     # ------------------------------------------------------------------- others
 
