@@ -7,6 +7,7 @@ import sys
 import time
 
 from taipan.broker.gateways.coap import codec
+from tests.gateways.noise import opened, send
 
 PATHS = ("mqtt", "ps", ".well-known", "core", "a", "a/b", "+", "#", "", "\u00fc", "x" * 200)
 QUERIES = ("c=n1", "c=n2", "c=n3", "c=", "u=u", "p=p", "c=\u00fc", "x" * 200)
@@ -59,29 +60,8 @@ class Noise:
 def main(host: str, port: str, seconds: str) -> None:
     """Send noise from 64 addresses for so long; every second, the node must answer a request."""
     noise = Noise(int(time.time()))
-    senders = []
-    for _ in range(65):
-        sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM)
-        sock.connect((host, int(port)))
-        sock.setblocking(False)
-        senders.append(sock)
-    probe = senders.pop()
-    probe.setblocking(True)
-    probe.settimeout(1)
-    end, due, count = time.monotonic() + float(seconds), 0.0, 0
-    while (now := time.monotonic()) < end:
-        for sock in senders:
-            try:
-                sock.send(noise.datagram())
-                noise.seen(sock.recv(70_000))
-            except (BlockingIOError, ConnectionRefusedError):
-                pass
-            count += 1
-        if now >= due:
-            due = now + 1
-            ask(probe)
-        time.sleep(0.005)
-    print(f"{count} datagrams in {seconds} s; the node has answered all along")
+    senders, probe = opened(host, port)
+    send(senders, seconds, noise.datagram, noise.seen, lambda: ask(probe))
 
 
 def ask(probe: socket.socket) -> None:

@@ -7,6 +7,7 @@ import random
 import socket
 import sys
 import time
+from itertools import count
 
 from taipan.broker.mqtt.encoder import encode
 from taipan.broker.mqtt.message import Message
@@ -28,6 +29,7 @@ from tests.gateways.lwm2m_device import (
     decoded,
     plain,
 )
+from tests.gateways.noise import opened, send
 
 NAMES = ("n1", "n2", "n3", "pump-7")
 QUERIES = ("ep=", "ep=n1", "ep=n2", "ep=n3", "ep=+", "lt=60", "lt=-1", "lt=1", "lwm2m=1.0", "lwm2m=1.0", "b=UQ", "b=x",
@@ -108,38 +110,22 @@ def main(host: str, port: str, seconds: str, mqtt: str) -> None:
     """Send noise from 64 addresses and commands for so long; every second, a registered device must get the answer to
     its update."""
     noise = Noise(int(time.time()))
-    senders = []
-    for _ in range(65):
-        sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM)
-        sock.connect((host, int(port)))
-        sock.setblocking(False)
-        senders.append(sock)
-    probe = senders.pop()
-    probe.setblocking(True)
-    probe.settimeout(1)
+    senders, probe = opened(host, port)
     publisher = socket.create_connection((host, int(mqtt)))
     publisher.sendall(encode(Connect(4, "noise", True, 0, None, None, None, {}), 4))
     assert publisher.recv(4) == b"\x20\x02\x00\x00"
-    mid = 1
-    ask(probe, mid, [(PATH, b"rd"), *((QUERY, each) for each in (b"ep=pump-7", b"lt=3600", b"lwm2m=1.0"))])
-    end, due, count = time.monotonic() + float(seconds), 0.0, 0
-    while (now := time.monotonic()) < end:
-        for sock in senders:
-            try:
-                sock.send(noise.datagram())
-                noise.seen(sock.recv(70_000))
-            except (BlockingIOError, ConnectionRefusedError):
-                pass
-            count += 1
+    mids = count(1)
+    ask(probe, next(mids), [(PATH, b"rd"), *((QUERY, each) for each in (b"ep=pump-7", b"lt=3600", b"lwm2m=1.0"))])
+
+    def commands() -> None:
         for _ in range(4):
             topic, body = noise.command()
             publisher.sendall(encode(Message(topic, body), 4))
-        if now >= due:
-            due = now + 1
-            mid += 1
-            ask(probe, mid, [(PATH, b"rd"), (PATH, b"pump-7")])
-        time.sleep(0.005)
-    print(f"{count} datagrams in {seconds} s; the node has answered all along")
+
+    def update() -> None:
+        ask(probe, next(mids), [(PATH, b"rd"), (PATH, b"pump-7")])
+
+    send(senders, seconds, noise.datagram, noise.seen, update, commands)
 
 
 def ask(probe: socket.socket, mid: int, options: list[tuple[int, bytes]]) -> None:

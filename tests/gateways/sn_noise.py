@@ -7,6 +7,7 @@ import sys
 import time
 
 from taipan.broker.gateways.mqttsn import codec as sn
+from tests.gateways.noise import opened, send
 
 NAMES = ("a", "a/b", "+", "#", "a/#", "$SYS/x", "$share/g/a", "", "\0", "x" * 300, "\u00fc/\U0001f40d")
 
@@ -84,30 +85,15 @@ def ask(sock: socket.socket, packet: sn.SnPacket, wanted: bytes) -> None:
 def main(host: str, port: str, seconds: str) -> None:
     """Send noise from 64 addresses for so long; every second, a client of its own must get its PINGRESP."""
     noise = Noise(int(time.time()))
-    senders = []
-    for _ in range(65):
-        sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM)
-        sock.connect((host, int(port)))
-        sock.setblocking(False)
-        senders.append(sock)
-    probe = senders.pop()
-    probe.setblocking(True)
-    probe.settimeout(1)
+    senders, probe = opened(host, port)
     ask(probe, sn.SnConnect("probe", True, False, 3600), b"\x03\x05\x00")
-    end, due, count = time.monotonic() + float(seconds), 0.0, 0
-    while (now := time.monotonic()) < end:
-        for sock in senders:
-            try:
-                sock.send(noise.datagram())
-                noise.seen(sn.decode(sn.split(sock.recv(70_000))[1]))
-            except (BlockingIOError, ConnectionRefusedError):
-                pass
-            count += 1
-        if now >= due:
-            due = now + 1
-            ask(probe, sn.SnPingreq(), b"\x02\x17")
-        time.sleep(0.005)
-    print(f"{count} datagrams in {seconds} s; the node has answered all along")
+    send(
+        senders,
+        seconds,
+        noise.datagram,
+        lambda data: noise.seen(sn.decode(sn.split(data)[1])),
+        lambda: ask(probe, sn.SnPingreq(), b"\x02\x17"),
+    )
 
 
 if __name__ == "__main__":
