@@ -8,9 +8,8 @@ client sends it again, and then it is not a duplicate."""
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
 
-from ..core.inspection import Answer, Inspection
+from ..core.inspection import ASKED_FOR, PAUSE, Answer, Inspection
 from ..core.outcome import CLIENT, Outcome
 from ..mqtt import reason_codes
 from ..mqtt.constants import V5
@@ -21,11 +20,6 @@ from .channel import CLOSED, Channel, Waiting
 from .closing import disconnect
 from .external_check import answer_of, until_answered
 from .packet_refusal import UNANSWERED, note_refusal
-
-_LONGEST_3: Final = 60.0
-"""Seconds that a 3.x client waits."""
-_PAUSE: Final = 1.0
-"""Seconds between two questions about its message."""
 
 Acknowledge = Callable[[Channel, Message, Outcome, float, Message | None], Waiting]
 """Acknowledges or refuses a PUBLISH: the message that arrived, the outcome of ``Broker.accept``, the time, and the
@@ -60,7 +54,7 @@ async def _until_published(
 ) -> None:
     """``ask`` asks again, if there is no answer to ``question``."""
     clock = channel.context.clock
-    give_up = clock.now() + _LONGEST_3
+    give_up = clock.now() + ASKED_FOR
     while True:
         result = await answer_of(channel, question)
         if result is None:
@@ -74,7 +68,7 @@ async def _until_published(
             _drop(channel, message, refusal)
             disconnect(channel, reason_codes.QUOTA_EXCEEDED, refusal.detail, "quota_exceeded", refusal.setting)
             return
-        await until_answered(channel, asyncio.sleep(_PAUSE))
+        await until_answered(channel, asyncio.sleep(PAUSE))
         if channel.state == CLOSED:
             return
         question = ask()

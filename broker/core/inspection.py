@@ -40,8 +40,10 @@ logger = logging.getLogger(__name__)
 
 _OVERHEAD: Final = 600
 """Approximate memory of a waiting message in addition to its topic, payload and properties, in bytes."""
-_PAUSE: Final = 1.0
-"""Seconds between two questions about the same message, if its publisher waits until there is an answer."""
+PAUSE = 1.0
+"""Seconds between two questions about the same message, if it is repeated because there was no answer."""
+ASKED_FOR: Final = 60.0
+"""Seconds for which a question is repeated, unless its publisher is patient."""
 _FAULT: Final = Outcome(reason_codes.UNSPECIFIED_ERROR, "-", "an internal error")
 STOPPING: Final = Outcome(reason_codes.QUOTA_EXCEEDED, "-", "the node stops")
 _REWRITTEN: Final = {
@@ -308,7 +310,7 @@ class Inspection:
             asked.readdress(found[1])
         answer = await self._inspector.inspect(asked)
         while question.patient and isinstance(answer, Outcome) and answer.refused:
-            await asyncio.sleep(_PAUSE)
+            await asyncio.sleep(PAUSE)
             answer = await self._inspector.inspect(asked)
         if answer is asked:
             return message

@@ -12,7 +12,7 @@ from ..session.limits import Limits
 from ..session.protocols import QUEUE_FULL
 from ..session.queue import EXPIRY_SLICE, expire_queued
 from ..session.session import Session
-from .inspection import STOPPING
+from .inspection import ASKED_FOR, PAUSE, STOPPING
 from .outcome import REFUSED, WILL, Outcome
 
 if TYPE_CHECKING:
@@ -23,9 +23,6 @@ logger = logging.getLogger(__name__)
 WILL_STEPS: Final = 8
 """Number of deliveries in the loop budget that a published Will counts as."""
 
-_WILL_ASKED_FOR = 60.0
-_WILL_PAUSE = 1.0
-"""For how many seconds, and how often, a program is asked about a Will if it gives no answer."""
 _SESSIONS_PER_SWEEP = 1000
 _QUEUED_PER_SWEEP = 20_000  # messages, if sessions have queued messages
 
@@ -260,12 +257,12 @@ class SessionLife:
         if inspection is None:
             self._will_sent(will, number, self._broker.accept(will, WILL))
             return
-        give_up = give_up or now + _WILL_ASKED_FOR
+        give_up = give_up or now + ASKED_FOR
 
         def accepted(outcome: Outcome) -> None:
             now = self._broker.clock.now()
             if outcome.code >= REFUSED and outcome is not STOPPING and now < give_up and inspection.keep(will):
-                self._timers.at(now + _WILL_PAUSE, again)
+                self._timers.at(now + PAUSE, again)
             else:
                 self._will_sent(will, number, outcome)
 

@@ -42,6 +42,18 @@ def marked(request: Any) -> Any:
     return changed(request, payload=request.message.payload + b"!")
 
 
+def held(provider: Provider) -> asyncio.Event:
+    """Let the provider answer only when the returned event is set."""
+    free = asyncio.Event()
+
+    async def answer(request: Any) -> Any:
+        await free.wait()
+        return marked(request)
+
+    provider.answers["OnMessagePublish"] = answer
+    return free
+
+
 @asynccontextmanager
 async def provided(topics: list[str] | None = None, **hooks: list[str]) -> AsyncIterator[Provider]:
     """A provider that changes every payload."""
@@ -231,14 +243,8 @@ async def test_the_order_of_a_publisher(qos: int) -> None:
 @pytest.mark.parametrize("qos", [0, 1, 2])
 async def test_a_client_that_leaves_before_the_answer(qos: int) -> None:
     """The node waits for the answer, because the client has only closed its side."""
-    free = asyncio.Event()
-
-    async def slow(request: Any) -> Any:
-        await free.wait()
-        return marked(request)
-
     async with provided() as provider, asked(provider) as node:
-        provider.answers["OnMessagePublish"] = slow
+        free = held(provider)
         reader = await node.client("r")
         await reader.subscribe("t", qos=2)
         publisher = await node.client("p", expiry=100)
@@ -259,16 +265,10 @@ async def test_a_client_that_leaves_before_the_answer(qos: int) -> None:
 async def test_a_connection_that_has_ended_before_the_answer(
     qos: int, arrives: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    free = asyncio.Event()
-
-    async def slow(request: Any) -> Any:
-        await free.wait()
-        return marked(request)
-
     node = await start_node()
     try:
         async with provided() as provider, plugin_of(node, provider, request_timeout=60.0):
-            provider.answers["OnMessagePublish"] = slow
+            free = held(provider)
             reader = await node.client("r")
             await reader.subscribe("t", qos=2)
             publisher = await node.client("p", expiry=100)
@@ -302,14 +302,8 @@ async def ended_by_the_network(node: Node, client_id: str) -> None:
 
 @pytest.mark.parametrize("qos", [0, 1])
 async def test_a_client_that_leaves_after_several_messages(qos: int) -> None:
-    free = asyncio.Event()
-
-    async def slow(request: Any) -> Any:
-        await free.wait()
-        return marked(request)
-
     async with provided() as provider, asked(provider) as node:
-        provider.answers["OnMessagePublish"] = slow
+        free = held(provider)
         reader = await node.client("r")
         await reader.subscribe("t", qos=2)
         publisher = await node.client("p", expiry=100)
@@ -324,16 +318,10 @@ async def test_a_client_that_leaves_after_several_messages(qos: int) -> None:
 
 
 async def test_messages_that_are_not_reached_in_time_are_counted(caplog: pytest.LogCaptureFixture) -> None:
-    free = asyncio.Event()
-
-    async def slow(request: Any) -> Any:
-        await free.wait()
-        return marked(request)
-
     node = await start_node()
     try:
         async with provided() as provider, plugin_of(node, provider, request_timeout=60.0):
-            provider.answers["OnMessagePublish"] = slow
+            free = held(provider)
             reader = await node.client("r")
             await reader.subscribe("t", qos=2)
             publisher = await node.client("p", expiry=100)
@@ -428,7 +416,7 @@ async def test_a_will(delay: int) -> None:
 
 
 async def test_a_will_waits_for_a_provider_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_life, "_WILL_PAUSE", 0.05)
+    monkeypatch.setattr(session_life, "PAUSE", 0.05)
     async with provided() as provider, asked(provider) as node:
         reader = await node.client("r")
         await reader.subscribe("will", qos=1)
@@ -441,7 +429,7 @@ async def test_a_will_waits_for_a_provider_that_is_away(monkeypatch: pytest.Monk
 
 
 async def test_a_will_that_waits_counts_as_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_life, "_WILL_PAUSE", 0.05)
+    monkeypatch.setattr(session_life, "PAUSE", 0.05)
     async with provided() as provider, asked(provider) as node:
         provider.answers["OnMessagePublish"] = lambda request: changed(request, topic="#")
         inspection = node.server.broker.inspection
@@ -461,7 +449,7 @@ async def test_a_will_that_waits_counts_as_memory(monkeypatch: pytest.MonkeyPatc
 
 
 async def test_a_will_is_refused_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_life, "_WILL_PAUSE", 0.05)
+    monkeypatch.setattr(session_life, "PAUSE", 0.05)
     async with provided() as provider, asked(provider) as node:
         dying = await node.client("p", will=Will("will", b"gone", 1))
         provider.answers["OnMessagePublish"] = lambda request: changed(request, topic="#")
@@ -867,9 +855,7 @@ async def test_providers_are_asked_in_their_order() -> None:
             await reader.subscribe("#", qos=1)
             publisher = await node.client("p")
             first.answers["OnMessagePublish"] = lambda request: changed(request, CONTINUE, payload=b"1", allow=True)
-            second.answers["OnMessagePublish"] = lambda request: changed(
-                request, payload=request.message.payload + b"2"
-            )
+            second.answers["OnMessagePublish"] = second_in_turn
             await publisher.publish("t", b"x", 1)
             await reader.expect_publish("t", b"12", 1)
             assert second.of("OnMessagePublish")[0].message.headers["allow_publish"] == "true"
@@ -888,16 +874,10 @@ async def test_providers_are_asked_in_their_order() -> None:
 
 
 async def test_what_waits_is_limited_and_counts_as_memory() -> None:
-    free = asyncio.Event()
-
-    async def slow(request: Any) -> Any:
-        await free.wait()
-        return marked(request)
-
     node = await start_node()
     try:
         async with provided() as provider, plugin_of(node, provider, max_queued=3, request_timeout=60.0):
-            provider.answers["OnMessagePublish"] = slow
+            free = held(provider)
             publishers = [await node.client(f"p{number}") for number in range(4)]
             for publisher in publishers[:3]:
                 await publisher.send(Publish("t", bytes(1000), 1, packet_id=1))
@@ -918,15 +898,9 @@ async def test_what_waits_is_limited_and_counts_as_memory() -> None:
 
 
 async def test_properties_count_as_memory() -> None:
-    free = asyncio.Event()
-
-    async def slow(request: Any) -> Any:
-        await free.wait()
-        return marked(request)
-
     many: Any = {c.USER_PROPERTY: [("k" * 100, "v" * 100)] * 200}
     async with provided(["t", "will"]) as provider, managed(provider) as node:
-        provider.answers["OnMessagePublish"] = slow
+        free = held(provider)
         dying = await node.client("d", will=Will("will", b"", 1, False, many))
         publisher = await node.client("p")
         inspection = node.server.broker.inspection
@@ -969,14 +943,8 @@ async def test_an_internal_error_refuses_the_message_and_no_more(caplog: pytest.
 
 
 async def test_when_memory_is_exhausted_what_is_not_asked_yet_is_refused() -> None:
-    free = asyncio.Event()
-
-    async def slow(request: Any) -> Any:
-        await free.wait()
-        return marked(request)
-
     async with provided(["out"]) as provider, managed(provider) as node:
-        provider.answers["OnMessagePublish"] = slow
+        free = held(provider)
         action = {"name": "republish", "params": {"target_topic": "out", "payload_tmpl": "${payload}", "target_qos": 0}}
         record = await node.engine.rules.create('SELECT * FROM "in"', [action])
         publisher = await node.client("p")
