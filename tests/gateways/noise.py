@@ -1,5 +1,5 @@
-"""The loop of ``sn_noise``, ``coap_noise`` and ``lwm2m_noise``: many addresses send to a node for some time, and it must
-answer another one in the meantime."""
+"""The loop of ``sn_noise``, ``coap_noise`` and ``lwm2m_noise``: many addresses send to a node for some time, and the
+node must answer another one in the meantime."""
 
 import socket
 import time

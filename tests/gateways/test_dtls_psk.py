@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from taipan.broker.config import ListenerTlsSettings
 from taipan.broker.gateway import kind_of
 from taipan.broker.gateways.coap import codec
 from taipan.broker.transport import dtls, dtls_psk
@@ -31,7 +30,7 @@ def file(tmp_path: Path) -> PskFile:
     return PskFile(tmp_path)
 
 
-def start(file: PskFile, kind: str = "coaps", zone: dict[str, Any] | None = None, **tls: Any) -> Any:
+def start(file: PskFile, kind: str = "coaps", **tls: Any) -> Any:
     assert kind_of(kind) is not None
     table = {"psk_file": str(file.path), "psk_identity_as_username": True, **tls}
     return managed_node(listeners=[{"type": "tcp"}, {"type": kind, "name": "secure", "tls": table}])
@@ -229,4 +228,3 @@ async def test_settings_that_cannot_be(file: PskFile, monkeypatch: pytest.Monkey
     monkeypatch.delattr(openssl, "_lib")
     with pytest.raises(TlsError, match=r"pre-shared keys"):
         dtls_psk.install(object(), None, "")  # type: ignore[arg-type]
-    assert ListenerTlsSettings().psk_file == ""

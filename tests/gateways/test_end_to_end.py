@@ -31,12 +31,16 @@ class Setting:
         self.quiet = quiet
         [self.address] = [each.bind for each in near.server.listeners if each.type == kind]
 
-    async def rule(self, topic: str) -> None:
-        """Republish messages to the topic, with the protocol of their publisher, to ``seen``."""
+    async def reader(self, topic: str) -> Any:
+        """Return an MQTT client of ``far``. It receives the messages to the topic, and what a rule makes of them: the
+        client ID and the protocol of their publisher, to ``seen``."""
         sql = f'SELECT clientid, headers.protocol AS protocol FROM "{topic}"'
         params = {"target_topic": "seen", "target_qos": 1, "payload_tmpl": "${clientid} ${protocol}"}
         made = await self.near.api.post("/rules", {"rawsql": sql, "actions": [{"name": "republish", "params": params}]})
         assert made.code == 0, made.body
+        client = await self.far.client("m")
+        await client.subscribe(topic, "seen", qos=1)
+        return client
 
     async def shows(self, client_id: str, proto_name: str, port: int) -> None:
         """Both nodes show the client in ``/clients``, from which the dashboard has its page."""
@@ -58,9 +62,7 @@ async def setting(kind: str, count: int, directory: Path) -> AsyncIterator[Setti
 
 async def test_a_sleeping_client_of_mqtt_sn(tmp_path: Path, count: int) -> None:
     async with setting("mqttsn", count, tmp_path) as at:
-        await at.rule("up/#")
-        peer = await at.far.client("m")
-        await peer.subscribe("up/#", "seen", qos=1)
+        peer = await at.reader("up/#")
         device = await SnClient.open(at.address)
         try:
             await device.connect("dev", clean=False)
@@ -86,9 +88,7 @@ async def test_a_sleeping_client_of_mqtt_sn(tmp_path: Path, count: int) -> None:
 
 async def test_an_observer_of_coap(tmp_path: Path, count: int) -> None:
     async with setting("coap", count, tmp_path) as at:
-        await at.rule("up/#")
-        peer = await at.far.client("m")
-        await peer.subscribe("up/#", "seen", qos=1)
+        peer = await at.reader("up/#")
         device = await CoapClient.open(at.address)
         try:
             await device.observe("mqtt/down/+?c=dev")
@@ -104,9 +104,7 @@ async def test_an_observer_of_coap(tmp_path: Path, count: int) -> None:
 
 async def test_a_device_of_lwm2m(tmp_path: Path, count: int) -> None:
     async with setting("lwm2m", count, tmp_path) as at:
-        await at.rule("lwm2m/+/up/#")
-        peer = await at.far.client("m")
-        await peer.subscribe("lwm2m/dev/up/#", "seen", qos=1)
+        peer = await at.reader("lwm2m/+/up/#")
         device = await Device.open(at.address, "dev")
         device.resources["/3/0/9"] = (0, b"87")
         try:
