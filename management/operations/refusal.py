@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from taipan.broker.observability.log_text import one_line
 from taipan.ruleengine import error as engine
 
 SUCCESS: Final = 0
@@ -33,10 +34,11 @@ _ENGINE_CODES: Final[dict[str, int]] = {
 
 
 class Refusal(Exception):
-    """``code`` is one of the above; ``str(refusal)`` is one line for the caller. ``line`` and ``column``: position in
-    SQL, from 1; 0: none."""
+    """``code`` is one of the above; ``message`` is one line for the caller, whatever it quotes from the request.
+    ``line`` and ``column``: position in SQL, from 1; 0: none."""
 
     def __init__(self, code: int, message: str, line: int = 0, column: int = 0) -> None:
+        message = one_line(message)
         super().__init__(message)
         self.code = code
         self.message = message
