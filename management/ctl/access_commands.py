@@ -13,10 +13,22 @@ from ..operations.access_sources import AccessSourceRecord
 from ..operations.acl import AclRecord, Action, HalfRecord, NewAclRule, Subject, rule_record, subject_of
 from ..operations.banned import BanRecord
 from ..operations.listing import EVERYTHING, everything
-from ..operations.refusal import EXISTS, NO_USER, NOT_ONLINE, UNKNOWN, Refusal
+from ..operations.refusal import EXISTS, NO_USER, NOT_ONLINE, Refusal
 from ..operations.times import LATEST
 from ..operations.users import NewUser, login_record
-from .command import EXISTS_ALREADY, NOT_FOUND, OK, CommandCall, CommandResult, Commands, not_found, telling, told, word
+from .command import (
+    EXISTS_ALREADY,
+    NOT_FOUND,
+    OK,
+    CommandCall,
+    CommandResult,
+    Commands,
+    finding,
+    not_found,
+    telling,
+    told,
+    word,
+)
 
 commands = Commands()
 
@@ -148,7 +160,7 @@ def _subject_commands(words: str, name: str, kind: str) -> None:
         return CommandResult(None, OK)
 
     async def delete(call: CommandCall) -> CommandResult:
-        with telling(_unknown):
+        with finding():
             await call.operations.acl.delete_of(subject(call), call["Topic"])
         return CommandResult(None, OK)
 
@@ -178,7 +190,7 @@ async def clean_cache(call: CommandCall) -> CommandResult:
     if who == "all":
         await call.operations.clients.clean_all_acl_caches()
     else:
-        with telling(lambda refusal: NOT_FOUND if refusal.code == NOT_ONLINE else None):
+        with finding(NOT_ONLINE):
             await call.operations.clients.clean_acl_cache(who)
     return CommandResult(None, "ACL cache drain start OK")
 
@@ -218,7 +230,7 @@ async def add_login_rule(call: CommandCall) -> CommandResult:
 
 @commands.add("mqtt-acl del <Login> <Topic>", "Delete the rules of a login for a topic")
 async def delete_login_rules(call: CommandCall) -> CommandResult:
-    with telling(_unknown):
+    with finding():
         await call.operations.acl.delete(call["Login"], call["Topic"])
     return CommandResult(None, OK)
 
@@ -229,10 +241,6 @@ def _action(call: CommandCall) -> Action:
 
 def _one_of(call: CommandCall, name: str, *allowed: str) -> str:
     return call.choice(name, *allowed)
-
-
-def _unknown(refusal: Refusal) -> str | None:
-    return NOT_FOUND if refusal.code == UNKNOWN else None
 
 
 def _half_line(row: HalfRecord) -> str:

@@ -7,8 +7,8 @@ from taipan.broker.observability.log_text import NOTHING
 from ..operations.apps import AppRecord
 from ..operations.caller import ADMINISTRATOR, ROLES, Scope
 from ..operations.dashboard_users import DashboardUserRecord, role_in
-from ..operations.refusal import UNKNOWN, WRONG, Refusal
-from .command import NOT_FOUND, OK, CommandCall, CommandResult, Commands, not_found, telling, word
+from ..operations.refusal import WRONG, Refusal
+from .command import OK, CommandCall, CommandResult, Commands, finding, not_found, word
 
 commands = Commands()
 
@@ -40,14 +40,14 @@ async def insert_app(call: CommandCall) -> CommandResult:
 @commands.add("mgmt update <AppId> <Status>", "Enable or disable an application: true or false")
 async def update_app(call: CommandCall) -> CommandResult:
     status = call.flag("Status")
-    with telling(lambda refusal: NOT_FOUND if refusal.code == UNKNOWN else None):
+    with finding():
         await call.operations.apps.update(call["AppId"], status=status)
     return CommandResult(None, "update successfully.")
 
 
 @commands.add("mgmt scopes <AppId> <Scopes>", "Set what an application may do: all, read, publish or read,publish")
 async def set_scopes(call: CommandCall) -> CommandResult:
-    with telling(lambda refusal: NOT_FOUND if refusal.code == UNKNOWN else None):
+    with finding():
         await call.operations.apps.update(call["AppId"], scopes=_scopes(call))
     return CommandResult(None, OK)
 

@@ -1,7 +1,5 @@
 """The commands clients, subscriptions and routes: connected clients, their subscriptions, and operations on them."""
 
-from contextlib import AbstractContextManager
-
 from msgspec import UnsetType
 
 from ..operations.client_record import ClientRecord
@@ -12,7 +10,7 @@ from ..operations.refusal import NOT_ONLINE, WRONG, Refusal
 from ..operations.routes import RouteRecord
 from ..operations.subscriptions import SubscriptionRecord, SubscriptionsQuery
 from ..operations.times import milliseconds
-from .command import NOT_FOUND, OK, CommandCall, CommandResult, Commands, not_found, telling, told, word
+from .command import OK, CommandCall, CommandResult, Commands, finding, not_found, told, word
 
 commands = Commands()
 
@@ -33,7 +31,7 @@ async def show_client(call: CommandCall) -> CommandResult:
 
 @commands.add("clients kick <ClientId>", "Close a client's connection and end its session")
 async def kick_client(call: CommandCall) -> CommandResult:
-    with _online():
+    with finding(NOT_ONLINE):
         await call.operations.clients.kick(call["ClientId"])
     return CommandResult(None, OK)
 
@@ -59,14 +57,14 @@ async def add_subscription(call: CommandCall) -> CommandResult:
     if call["QoS"] not in ("0", "1", "2"):
         raise Refusal(WRONG, "QoS: expected 0, 1 or 2")
     request = SubscribeRequest(client_id=call["ClientId"], topic=call["Topic"], qos=int(call["QoS"]))
-    with _online():
+    with finding(NOT_ONLINE):
         await call.operations.pubsub.subscribe(request)
     return CommandResult(None, OK)
 
 
 @commands.add("subscriptions del <ClientId> <Topic>", "Unsubscribe a client, online or not, from a topic filter")
 async def delete_subscription(call: CommandCall) -> CommandResult:
-    with _online():
+    with finding(NOT_ONLINE):
         await call.operations.pubsub.unsubscribe(UnsubscribeRequest(client_id=call["ClientId"], topic=call["Topic"]))
     return CommandResult(None, OK)
 
@@ -82,10 +80,6 @@ async def show_routes(call: CommandCall) -> CommandResult:
     if not found:
         raise not_found(f"route of {call['Topic']}")
     return CommandResult(found, lambda rows: [_route_line(row) for row in rows])
-
-
-def _online() -> AbstractContextManager[None]:
-    return telling(lambda refusal: NOT_FOUND if refusal.code == NOT_ONLINE else None)
 
 
 def _client_line(call: CommandCall, row: ClientRecord) -> str:

@@ -1,7 +1,7 @@
 """Commands: their words, usage, arguments and results."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final, NamedTuple
 
 from taipan.broker.observability.log_text import NOTHING, one_line
@@ -133,6 +133,11 @@ def telling(words: Callable[[Refusal], str | None]) -> Iterator[None]:
         if text is None:
             raise
         raise Failure(refusal.code, refusal.message, text) from None
+
+
+def finding(code: int = UNKNOWN) -> AbstractContextManager[None]:
+    """Return a context in which a refusal with this code, because the object does not exist, becomes "not found"."""
+    return telling(lambda refusal: NOT_FOUND if refusal.code == code else None)
 
 
 class UsageError(Exception):

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
+from taipan.broker.observability.log_text import one_line
 from taipan.ruleengine.records import (
     PARSER_TYPES,
     ActionTypeRecord,
@@ -266,7 +267,7 @@ def _finding(name: str) -> AbstractContextManager[None]:
     """Return a context in which a refusal because this object does not exist becomes "not found"."""
 
     def words(refusal: Refusal) -> str | None:
-        return NOT_FOUND if refusal.code == UNKNOWN and name in refusal.message else None
+        return NOT_FOUND if refusal.code == UNKNOWN and one_line(name) in refusal.message else None
 
     return telling(words)
 

@@ -7,10 +7,9 @@ from typing import Final
 from ..operations.delayed import DelayedQuery, DelayedRecord
 from ..operations.listeners import ListenerRecord
 from ..operations.listing import EVERYTHING
-from ..operations.refusal import UNKNOWN, Refusal
 from ..operations.retained import RetainedQuery
 from ..operations.topic_metrics import TopicMetricsRecord
-from .command import NOT_FOUND, OK, CommandCall, CommandResult, Commands, key_line, not_found, telling, told
+from .command import OK, CommandCall, CommandResult, Commands, finding, key_line, not_found, told
 
 commands = Commands()
 
@@ -26,7 +25,7 @@ def list_listeners(call: CommandCall) -> CommandResult:
 @commands.add("listeners restart <Identifier>", "Close and reopen a listener's socket; clients stay connected")
 async def restart_listener(call: CommandCall) -> CommandResult:
     name = call["Identifier"]
-    with telling(_no_listener):
+    with finding():
         await call.operations.listeners.restart(name)
     return CommandResult(None, f"Restarted {name} listener successfully.")
 
@@ -48,13 +47,9 @@ async def stop_listener_on(call: CommandCall) -> CommandResult:
 
 async def _stop(call: CommandCall, name: str) -> CommandResult:
     where = next((row.listen_on for row in call.operations.listeners.records() if row.identifier == name), "")
-    with telling(_no_listener):
+    with finding():
         await call.operations.listeners.stop(name)
     return CommandResult(None, f"Stop {name} listener on {where} successfully.")
-
-
-def _no_listener(refusal: Refusal) -> str | None:
-    return NOT_FOUND if refusal.code == UNKNOWN else None
 
 
 def _listener_lines(rows: list[ListenerRecord]) -> Iterator[str]:
@@ -104,7 +99,7 @@ async def list_delayed(call: CommandCall) -> CommandResult:
 @commands.add("delayed show <Id> [<Node>]", "Show a delayed message of this or another node, with its payload")
 async def show_delayed(call: CommandCall) -> CommandResult:
     calls, node = call.operations.calls, call.get("Node")
-    with telling(_no_delayed):
+    with finding():
         found = await calls.on(node or calls.name, call.operations.delayed.get_here, call["Id"])
     return CommandResult(found, lambda row: [_delayed_line(row), f"{row.encoding}: {row.payload}"])
 
@@ -112,13 +107,9 @@ async def show_delayed(call: CommandCall) -> CommandResult:
 @commands.add("delayed del <Id> [<Node>]", "Delete a delayed message of this or another node")
 async def delete_delayed(call: CommandCall) -> CommandResult:
     calls, node = call.operations.calls, call.get("Node")
-    with telling(_no_delayed):
+    with finding():
         _: bool = await calls.on(node or calls.name, call.operations.delayed.delete_here, call["Id"])
     return CommandResult(None, OK)
-
-
-def _no_delayed(refusal: Refusal) -> str | None:
-    return NOT_FOUND if refusal.code == UNKNOWN else None
 
 
 def _delayed_line(row: DelayedRecord) -> str:

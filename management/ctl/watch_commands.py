@@ -21,7 +21,7 @@ from ..operations.refusal import NOT_ONLINE, UNKNOWN, WRONG, Refusal
 from ..operations.times import local_text
 from ..operations.top_lists import TopClientsQuery, TopGroupsQuery, TopTopicsQuery, TopTroublesQuery
 from ..operations.tracing import TraceRecord
-from .command import NOT_FOUND, OK, CommandCall, CommandResult, Commands, Failure, telling, told, word
+from .command import OK, CommandCall, CommandResult, Commands, Failure, finding, telling, told, word
 
 commands = Commands()
 
@@ -80,7 +80,7 @@ async def add_silence(call: CommandCall) -> CommandResult:
 
 @commands.add("silences del <Id>", "End a silence")
 async def delete_silence(call: CommandCall) -> CommandResult:
-    with telling(_not_found):
+    with finding():
         await call.operations.alarm_targets.end_silence(call["Id"])
     return CommandResult(None, OK)
 
@@ -96,13 +96,9 @@ async def set_threshold(call: CommandCall) -> CommandResult:
     text = call["Value"]
     if text != "off" and not _NUMBER.fullmatch(text):
         raise Refusal(WRONG, "Value: expected a number from 0 to 1e12, or off")
-    with telling(_not_found):
+    with finding():
         await call.operations.alarm_thresholds.set(call["Figure"], None if text == "off" else float(text))
     return CommandResult(None, OK)
-
-
-def _not_found(refusal: Refusal) -> str | None:
-    return NOT_FOUND if refusal.code == UNKNOWN else None
 
 
 def _silence_line(row: SilenceRecord) -> str:
@@ -152,14 +148,14 @@ async def start_traces(call: CommandCall) -> CommandResult:
 
 @commands.add("traces stop <Name>", "Stop a trace; its file stays")
 async def stop_traces(call: CommandCall) -> CommandResult:
-    with telling(_no_trace):
+    with finding():
         await call.operations.tracing.stop(call["Name"])
     return CommandResult({"name": call["Name"], "enable": False}, f"Stop cluster_trace {call['Name']} successfully")
 
 
 @commands.add("traces delete <Name>", "Delete a trace and its file")
 async def delete_traces(call: CommandCall) -> CommandResult:
-    with telling(_no_trace):
+    with finding():
         await call.operations.tracing.delete(call["Name"])
     return CommandResult(None, f"Del cluster_trace {call['Name']} successfully")
 
@@ -202,10 +198,6 @@ async def _start(call: CommandCall, name: str, kind: str, seconds: int) -> Trace
 
 def _seconds(call: CommandCall) -> int:
     return _TRACE_SECONDS if call.get("Seconds") is None else call.integer("Seconds", 1, _MAX_SECONDS)
-
-
-def _no_trace(refusal: Refusal) -> str | None:
-    return NOT_FOUND if refusal.code == UNKNOWN else None
 
 
 def _traces_line(row: TraceRecord) -> str:
@@ -252,7 +244,7 @@ def list_annotations(call: CommandCall) -> CommandResult:
 
 @commands.add("annotations del <Id>", "Delete an annotation")
 async def delete_annotation(call: CommandCall) -> CommandResult:
-    with telling(lambda refusal: NOT_FOUND if refusal.code == UNKNOWN else None):
+    with finding():
         await call.operations.annotations.delete(call["Id"])
     return CommandResult(None, OK)
 
