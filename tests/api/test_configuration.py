@@ -14,21 +14,15 @@ from taipan.management.configuration.setting_notes import note_of
 from taipan.management.configuration.setting_types import struct_in
 from taipan.management.operations.configuration import shown
 from tests.support.api import APP_ID, SECRET, ApiClient, assert_refused, managed_node
+from tests.support.configuration_file import ONE_LISTENER
 from tests.support.fake_cluster import fake_nodes
 from tests.support.node import NodeProcess, free_port
 
 pytestmark = pytest.mark.asyncio
 
-FILE = """\
-[node]
-name = "n1@host"
-data_dir = "{data}"
-
-[[listeners]]
-name = "only"
-type = "tcp"
-bind = "127.0.0.1:{port}"
-max_qos = 1
+FILE = (
+    ONE_LISTENER
+    + """
 
 [access]
 rules = [{{ allow = true, topics = ["a/#"] }}]
@@ -48,6 +42,7 @@ password_hash = "scrypt$16384$8$1$8K2pL43R02BbuMfgbFHfLA==$OLRjNnlt9cdplksTjy1Ou
 id = "{app}"
 secret = "{secret}"
 """
+)
 
 
 def written(tmp_path: Path, port: int) -> Path:

@@ -16,23 +16,15 @@ import pytest_asyncio
 
 from taipan.management.operations.configuration_file import MAX_FILE
 from tests.support.api import APP_ID, SECRET, ApiClient, Reply, assert_refused, managed_node
-from tests.support.configuration_file import KeptFile
+from tests.support.configuration_file import ONE_LISTENER, KeptFile
 from tests.support.fake_cluster import fake_nodes
 from tests.support.node import NodeProcess, free_port
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
 
-FILE = """\
-# The broker of the plant.
-[node]
-name = "n1@host"
-data_dir = "{data}"
-
-[[listeners]]
-name = "only"
-type = "tcp"
-bind = "127.0.0.1:{port}"
-max_qos = 1  # for the old sensors
+FILE = (
+    f"# The broker of the plant.\n{ONE_LISTENER}"
+    + """  # for the old sensors
 
 [access.jwt]
 secret = "opensesame-opensesame-opensesame-1"
@@ -48,6 +40,7 @@ level = "info" # password = "opensesame"
 id = "{app}"
 secret = "{secret}"
 """
+)
 PATH = "/nodes/n1%40host/configuration"
 
 

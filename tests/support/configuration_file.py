@@ -1,10 +1,23 @@
-"""A configuration file in the test's own process, for the node that may change it."""
+"""Configuration files: the start of one, and one in the test's own process for the node that may change it."""
 
 from pathlib import Path
+from typing import Final
 
 from taipan.management.configuration.config import Loaded, read
 from taipan.management.operations.configuration_file import FileOfNode
 from taipan.management.operations.operations import Operations
+
+ONE_LISTENER: Final = """\
+[node]
+name = "n1@host"
+data_dir = "{data}"
+
+[[listeners]]
+name = "only"
+type = "tcp"
+bind = "127.0.0.1:{port}"
+max_qos = 1"""
+"""The start of a file, with places for ``data`` and ``port``."""
 
 
 class KeptFile:
