@@ -8,7 +8,7 @@ from msgspec import Meta
 from ..http.envelope import Extra
 from ..http.routes import Call, Endpoints, OfNodes
 from ..operations.configuration import CertificateRecord, ConfigurationQuery, SettingRecord
-from ..operations.configuration_file import ConfigurationChange, ConfigurationFileRecord, SettingChange
+from ..operations.configuration_file import MAX_CHANGES, ConfigurationChange, ConfigurationFileRecord, SettingChange
 from ..operations.listing import Listing
 
 routes = Endpoints("Configuration")
@@ -24,7 +24,7 @@ async def list_configuration(call: Call) -> Listing[SettingRecord]:
 class SettingsUpdate(msgspec.Struct):
     """``version``: that of the file whose difference the caller has seen; required unless ``dry_run``."""
 
-    changes: Annotated[list[SettingChange], Meta(min_length=1, max_length=100)]
+    changes: Annotated[list[SettingChange], Meta(min_length=1, max_length=MAX_CHANGES)]
     version: str = ""
     dry_run: bool = False
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from taipan.broker.cluster.replicas.records import DIRECTORY
 from taipan.broker.config import BrokerSettings, parse_bind
 from taipan.broker.loop.socket_state import IN_USE, LEFT_OVER, NO_SOCKET, state_of
 from taipan.broker.observability.log_text import one_line
@@ -30,8 +31,6 @@ from . import machine_checks
 from .finding import Finding
 from .set_option import add_set_option
 
-COPIES: Final = "replicas"
-"""The directory of the copies of other nodes, in the data directory."""
 _LISTENS: Final = "0A"
 """The state of a socket in /proc/net/tcp."""
 _UNCONNECTED: Final = "07"
@@ -110,11 +109,11 @@ def copies(settings: BrokerSettings, existing: Path, data: Path) -> Iterator[Fin
     cluster = settings.cluster
     if cluster is None or not cluster.replicas:
         try:
-            held = machine_checks.bytes_below(data / COPIES)
+            held = machine_checks.bytes_below(data / DIRECTORY)
         except OSError:
             return  # see data_dir
         if held:
-            found = f"{data / COPIES} has copies of other nodes' data, {held >> 20} MiB"
+            found = f"{data / DIRECTORY} has copies of other nodes' data, {held >> 20} MiB"
             if cluster is None:
                 advice = "they are used only with [cluster]: set it, or delete the directory if no node needs it"
                 yield Finding("warning", "replicas", found, advice)
@@ -131,7 +130,7 @@ def copies(settings: BrokerSettings, existing: Path, data: Path) -> Iterator[Fin
             yield Finding(each.level, "replicas", each.found, each.advice)
     except NatsRefused as error:
         yield Finding("error", "replicas", str(error), "start the NATS servers, or correct the setting")
-    yield from machine_checks.space_for_copies(existing, data, data / COPIES, cluster.replicas)
+    yield from machine_checks.space_for_copies(existing, data, data / DIRECTORY, cluster.replicas)
 
 
 def unused_zones(settings: Settings) -> Iterator[Finding]:

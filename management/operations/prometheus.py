@@ -167,7 +167,7 @@ class Prometheus:
             for state in COPY_STATES
         ]
         yield "taipan_replica_state", "gauge", told, states
-        told = "seconds since the state of the copy on another node has changed"
+        told = "seconds since the last change of the state of the copy on another node"
         yield "taipan_replica_state_seconds", "gauge", told, [(labels, each.seconds) for labels, each in by_follower]
 
     def _of_listeners(self) -> Iterator[tuple[str, str, str, Samples]]:
