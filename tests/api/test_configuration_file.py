@@ -22,9 +22,9 @@ from tests.support.node import NodeProcess, free_port
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
 
-FILE = (
-    f"# The broker of the plant.\n{ONE_LISTENER}"
-    + """  # for the old sensors
+FILE = "# The broker of the plant.\n"
+FILE += ONE_LISTENER
+FILE += """  # for the old sensors
 
 [access.jwt]
 secret = "opensesame-opensesame-opensesame-1"
@@ -40,7 +40,6 @@ level = "info" # password = "opensesame"
 id = "{app}"
 secret = "{secret}"
 """
-)
 PATH = "/nodes/n1%40host/configuration"
 
 
