@@ -19,7 +19,7 @@ from ..session.session import Session
 from .channel import CLOSED, Channel, Waiting
 from .closing import disconnect
 from .external_check import answer_of, until_answered
-from .packet_refusal import UNANSWERED, note_refusal
+from .packet_refusal import UNANSWERED, drop
 
 Acknowledge = Callable[[Channel, Message, Outcome, float, Message | None], Waiting]
 """Acknowledges or refuses a PUBLISH: the message that arrived, the outcome of ``Broker.accept``, the time, and the
@@ -65,7 +65,7 @@ async def _until_published(
         if refusal is None:
             return
         if clock.now() > give_up:
-            _drop(channel, message, refusal)
+            drop(channel, message, refusal, clock.now())
             disconnect(channel, reason_codes.QUOTA_EXCEEDED, refusal.detail, "quota_exceeded", refusal.setting)
             return
         await until_answered(channel, asyncio.sleep(PAUSE))
@@ -118,15 +118,10 @@ def _answered(
 
 def _after_the_end(channel: Channel, message: Message, answer: Answer) -> None:
     """Publish a message whose connection has ended, unless the client sends it again."""
+    now = channel.context.clock.now()
     if message.qos == 2:
-        _drop(channel, message, UNANSWERED)
+        drop(channel, message, UNANSWERED, now)
         return
     outcome = answer if isinstance(answer, Outcome) else channel.context.broker.accept(answer, CLIENT)
     if outcome.refused:
-        _drop(channel, message, outcome)
-
-
-def _drop(channel: Channel, message: Message, why: Outcome) -> None:
-    """Count and log a message that is neither published nor acknowledged."""
-    channel.context.metrics.packets_publish_dropped += 1
-    note_refusal(channel, why, "publish_refused", message.topic, channel.context.clock.now())
+        drop(channel, message, outcome, now)

@@ -6,6 +6,7 @@ from ..core.outcome import Outcome
 from ..mqtt import reason_codes
 
 if TYPE_CHECKING:
+    from ..mqtt.message import Message
     from .channel import Channel
 
 TOO_DEEP: Final = Outcome(reason_codes.TOPIC_NAME_INVALID, "max_topic_levels")
@@ -27,3 +28,11 @@ def not_asked(setting: str) -> Outcome:
 def note_refusal(channel: "Channel", refusal: Outcome, event: str, topic: str, now: float) -> None:
     """See ``Broker.note_refusal``."""
     channel.context.broker.note_refusal(event, channel.client.client_id, topic, refusal, now)
+
+
+def drop(channel: "Channel", message: "Message", why: Outcome, now: float) -> None:
+    """Count and log a message that is neither published nor acknowledged: with QoS 1 and 2, the client may send it
+    again."""
+    channel.context.metrics.packets_publish_dropped += 1
+    channel.refused_messages += 1
+    note_refusal(channel, why, "publish_refused", message.topic, now)

@@ -46,6 +46,8 @@ from .packet_refusal import (
     OVER_QUOTA,
     TOO_DEEP,
     TOO_MANY_QOS2,
+    UNANSWERED,
+    drop,
     note_refusal,
 )
 from .undecided import Undecided
@@ -196,12 +198,11 @@ def _ask_and_publish(channel: Channel, message: Message) -> Awaitable[None]:
 
 
 async def _publish_when_answered(channel: Channel, session: Session, message: Message, asked: Asked) -> None:
-    context = channel.context
     decisions = await asked
+    now = channel.context.clock.now()
     if decisions is None or channel.state == CLOSED:
-        context.metrics.packets_publish_dropped += 1
+        drop(channel, message, UNANSWERED, now)
         return
-    now = context.clock.now()
     if message.qos:
         channel.save_log_position()
         if message.qos == 2:
@@ -459,13 +460,9 @@ def _encoded_refusal(channel: Channel, message: Message, code: int, detail: str 
 
 
 def drop_unprocessed(channel: Channel, message: Message, why: Outcome, now: float) -> None:
-    """Drop a message that waits, because the client has disconnected: it is not acknowledged, so with QoS 1 and 2 the
-    client may send it again."""
-    metrics = channel.context.metrics
-    metrics.packets_publish_received += 1
-    metrics.packets_publish_dropped += 1
-    channel.refused_messages += 1
-    note_refusal(channel, why, "publish_refused", message.topic, now)
+    """Drop a message that waits and is not processed, because the client has disconnected."""
+    channel.context.metrics.packets_publish_received += 1
+    drop(channel, message, why, now)
 
 
 def _refused(channel: Channel, message: Message, outcome: Outcome, now: float, published: Message) -> Waiting:

@@ -140,12 +140,12 @@ class Provider:
             if hook in ASKED_ELSEWHERE:
                 line = "exhook_hook_not_sent provider=%s hook=%s setting=%s"
                 logger.info(line, self.name, hook, ASKED_ELSEWHERE[hook])
-            elif hook not in callbacks and hook != MESSAGE_PUBLISH:
-                logger.error("exhook_hook_not_sent provider=%s hook=%s detail=unknown", self.name, hook)
-            elif hook != MESSAGE_PUBLISH:
+            elif hook in callbacks:
                 self._topics[hook] = _index(topics)
                 points[hook].add(callbacks[hook])
                 self._hooked.append((points[hook], callbacks[hook]))
+            elif hook != MESSAGE_PUBLISH:
+                logger.error("exhook_hook_not_sent provider=%s hook=%s detail=unknown", self.name, hook)
         served = [hook for hook in hooks if hook in self._topics or hook == MESSAGE_PUBLISH]
         logger.info("exhook_connected provider=%s hooks=%s", self.name, ",".join(served))
 

@@ -345,7 +345,7 @@ async def test_what_a_client_sent_before_it_broke_off_is_taken(clients_of: Start
 
 @tcp
 async def test_what_a_lost_client_sent_is_not_waited_for_for_ever(
-    clients_of: StartClients, service: AuthService
+    clients_of: StartClients, service: AuthService, caplog: pytest.LogCaptureFixture
 ) -> None:
     clients = await clients_of(access={"http": service.settings()})
     peer = await clients.connect("p")
@@ -358,6 +358,9 @@ async def test_what_a_lost_client_sent_is_not_waited_for_for_ever(
     await clients.pass_time(11)
     await nothing_is_left(clients)
     await until(lambda: service.at_once == 0)
+    assert clients.server.metrics.packets_publish_dropped == 1
+    assert clients.server.metrics.refusals.snapshot()["publish_quota_exceeded"] == 1
+    assert "waited for an answer when its client left" in caplog.text
 
 
 @tcp
