@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -214,6 +215,19 @@ async def test_one_of_two_providers_is_away(on_failure: str, result: str, caplog
                     await asyncio.sleep(0.05)
             lines = [each for each in caplog.messages if each.startswith("access_source_failed source=exhook ")]
             assert "on_failure=ignore" in lines[0] and f"detail={first.url}: " in lines[0]
+
+
+async def test_a_provider_that_cannot_be_reached_does_not_use_up_the_time_of_the_others() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # connects, and says nothing
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        async with provided() as second:
+            settings = {"url": url, "more": [{"url": second.url}], "connect_timeout": 0.5, "timeout": 4.0}
+            access = control({"guesses": 10_000, "exhook": {**settings, "on_failure": "ignore"}}, DECLARED)
+            try:
+                found = await asyncio.gather(*(allowed(access) for _ in range(40)))
+                assert {result for result, _ in found} == {"allow"}
+            finally:
+                await access.stop()
 
 
 async def test_each_failure_is_counted_once() -> None:

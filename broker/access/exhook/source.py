@@ -28,6 +28,9 @@ AUTHENTICATE: Final = "client.authenticate"
 CHECK_ACL: Final = "client.check_acl"
 _STREAMS: Final = 16
 """Questions at a time over one connection."""
+_REST: Final = 2.0
+"""After a failed introduction, questions do not begin another one for this many times as long as it took. In the
+meantime, the other providers are asked without waiting for this one."""
 
 
 class _Provider:
@@ -40,6 +43,9 @@ class _Provider:
         # None: none so far.
         self._wanted: frozenset[str] | None = None
         self._introducing = asyncio.Lock()
+        # Why the last introduction has failed, and until when no question begins another.
+        self._failure: ProviderFailed | None = None
+        self._rests_until = 0.0
         # The hooks that were logged because none of them is a question.
         self._useless: frozenset[str] | None = None
 
@@ -48,6 +54,8 @@ class _Provider:
         async with self._introducing:
             wanted = self._wanted if self.client.connected else None
             if wanted is None:
+                if self._failure is not None and asyncio.get_running_loop().time() < self._rests_until:
+                    raise _not_introduced(self._failure)
                 wanted = await self._introduce(settings.connect_timeout)
         if hook not in wanted:
             return None
@@ -65,12 +73,15 @@ class _Provider:
 
     async def _introduce(self, timeout: float) -> frozenset[str]:
         self._wanted = None
+        loop = asyncio.get_running_loop()
+        began = loop.time()
         try:
             self._wanted = wanted = frozenset(await self.client.loaded(timeout))
         except ProviderFailed as why:
-            if why.away:
-                raise SourceFailed(NO_CONNECTION, detail=why.detail[:200], away=True) from None
-            raise _failed(why) from None
+            now = loop.time()
+            self._failure, self._rests_until = why.with_traceback(None), now + _REST * (now - began)
+            raise _not_introduced(why) from None
+        self._failure = None
         useless = wanted if wanted.isdisjoint((AUTHENTICATE, CHECK_ACL)) else None
         if useless is not None and useless != self._useless:
             detail = f"{self.url} names neither {AUTHENTICATE} nor {CHECK_ACL}: the next sources decide"
@@ -179,6 +190,10 @@ class ExhookSource(RemoteSource):
     async def _close(self) -> None:
         for provider in self._providers:
             await provider.client.close()
+
+
+def _not_introduced(why: ProviderFailed) -> SourceFailed:
+    return SourceFailed(NO_CONNECTION, detail=why.detail[:200], away=True) if why.away else _failed(why)
 
 
 def _failed(why: ProviderFailed) -> SourceFailed:
