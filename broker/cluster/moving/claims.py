@@ -22,6 +22,7 @@ from ..members.members import Members
 from ..members.peer import Peer
 from ..nats.interface import NoAnswer, Unavailable, Unknown, WrongRevision
 from ..wire import SessionKey
+from .claim_queue import ASK_AGAIN, ClaimQueue, ClaimQueues
 from .connected import Connected
 from .session_keys import RETRY, NotStored, SessionKeys
 from .session_nodes import Moves, SessionPlace
@@ -33,7 +34,6 @@ SERVE_LOCAL: Final = "serve_local"
 _TIMEOUT: Final = "cluster.takeover_timeout"
 _PAUSE: Final = 0.02
 """Seconds between two questions to a node that is busy with the session."""
-_PAUSE_UNREACHABLE: Final = 0.25
 _LOOK_FOR_CLIENT: Final = 0.25
 """Seconds after which a claim that waits checks whether its client still does."""
 
@@ -47,8 +47,10 @@ class Claims:
         self.context = context
         self.moves = moves
         self.session_keys = session_keys
+        self.queues = ClaimQueues()
         self._members = members
         self._connected = connected
+        members.on_removed.append(lambda peer: self.queues.forget(peer.name))
         self.step: Callable[[str], None] = lambda name: None
         # Whether a node that is away will run again, from a copy of its data.
         self.expected: Callable[[str], bool] = lambda node: False
@@ -84,6 +86,10 @@ class Claims:
             self._connected.announce(client, clean_start)
         return refusal
 
+    def waits_for_turn(self, node: str) -> bool:
+        """Return whether clients wait here because others ask this node for their sessions at present."""
+        return self.queues.of(node).is_long
+
     async def bring(self, client: ClientInfo, node: str) -> str:
         """Move a session of ``node`` to this node, while its client is not connected. Return why it stays there; empty:
         it has arrived, and its queue follows."""
@@ -103,6 +109,8 @@ class Claim:
         self._moves = claims.moves
         self._step = claims.step
         self._expected = claims.expected
+        self._queues = claims.queues
+        self._number = claims.queues.number()
         self._client = client
         self._clean_start = clean_start
         self._expiry = expiry
@@ -206,31 +214,48 @@ class Claim:
 
     async def _from(self, place: SessionPlace) -> tuple[bool, Outcome | None]:
         """Get the session from the node that has it. Return whether that is settled, and why the client is refused."""
-        client = self._client
-        step = self._step
         self._context.nats.check()
-        move = self._context.nonce()
-        try:
-            prepared = await self._moves.prepare(
-                place.node, place.revision, client, move, self._clean_start, self._waits, self._left
-            )
-        except CallFailed as error:
-            # The node runs, and cannot answer at present.
-            self._why = f"{place.node} has its session: {error}"
-            await asyncio.sleep(_PAUSE_UNREACHABLE)
+        node = place.node
+        queue = self._queues.of(node)
+        if queue.is_closed and not self._may_wait_for(node):
+            return await self._not_asked(place, queue)
+        until = self._deadline - ASK_AGAIN
+        async with queue.turn(self._number, until, lambda: self._is_at(place) and self._may_wait_for(node)) as asks:
+            if asks and self._is_at(place):
+                move = self._context.nonce()
+                try:
+                    prepared = await self._moves.prepare(
+                        node, place.revision, self._client, move, self._clean_start, self._waits, self._left
+                    )
+                except CallFailed as error:
+                    # The node runs, and cannot answer at present.
+                    queue.answered()
+                    self._why = f"{node} has its session: {error}"
+                    await asyncio.sleep(ASK_AGAIN)
+                    return False, None
+                except NodeUnreachable as error:
+                    queue.not_answered(str(error))
+                else:
+                    queue.answered()
+                    return await self._prepared(place, move, prepared)
+        return await self._not_asked(place, queue)
+
+    async def _not_asked(self, place: SessionPlace, queue: ClaimQueue) -> tuple[bool, Outcome | None]:
+        """Decide what to do after the node of the session has not answered, or the turn of this claim has not come."""
+        if not self._is_at(place):
             return False, None
-        except NodeUnreachable as error:
-            self._why = f"{place.node} has its session: {error}"
-            peer = self._session_keys.peer(place.node)
-            may_run = not self._session_keys.knows_members if peer is None else self._may_run(peer)
-            if peer is not None and not self._clean_start:
-                timeout = self._context.settings.takeover_timeout
-                self._deadline = max(self._deadline, peer.stopped_at + timeout)
-            if may_run and self._left > _PAUSE_UNREACHABLE:
-                await asyncio.sleep(_PAUSE_UNREACHABLE)
-                return False, None
-            return await self._without(place)
-        step("prepared")
+        self._why = f"{place.node} has its session: {queue.unreachable or 'those of other clients move first'}"
+        peer = self._session_keys.peer(place.node)
+        if peer is not None and not self._clean_start:
+            timeout = self._context.settings.takeover_timeout
+            self._deadline = max(self._deadline, peer.stopped_at + timeout)
+        if not queue.unreachable or (self._may_wait_for(place.node) and self._left > ASK_AGAIN):
+            return False, None
+        return await self._without(place)
+
+    async def _prepared(self, place: SessionPlace, move: str, prepared: Prepared) -> tuple[bool, Outcome | None]:
+        """Do what the answer of the node of the session requires."""
+        self._step("prepared")
         state = prepared.state
         if state == OF_ANOTHER:
             return True, Outcome(reason_codes.NOT_AUTHORIZED, SESSION_OWNER, prepared.detail)
@@ -242,9 +267,18 @@ class Claim:
             self._why = f"{place.node} is busy with its session"
             await asyncio.sleep(_PAUSE)
             if state != BUSY:
-                await self._session_keys.read(client.client_id)
+                await self._session_keys.read(self._client.client_id)
             return False, None
         return await self._move(place, move, prepared.session, prepared)
+
+    def _is_at(self, place: SessionPlace) -> bool:
+        """Return whether the client still waits, and its session has not moved in the meantime."""
+        return self._waits() and self._session_keys.place(self._client.client_id) == place
+
+    def _may_wait_for(self, node: str) -> bool:
+        """Return whether a node may run, or soon will again, as far as this node knows."""
+        peer = self._session_keys.peer(node)
+        return not self._session_keys.knows_members if peer is None else self._may_run(peer)
 
     def _may_run(self, peer: Peer) -> bool:
         """Return whether a node may run, or soon will again: a node that was stopped in order may be starting, as in an

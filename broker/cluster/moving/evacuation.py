@@ -36,6 +36,8 @@ GRACE: Final = 5.0
 """Seconds in which a client whose connection was closed may connect to a node of its own choice, and take its session
 along."""
 _MOVED_AT_ONCE: Final = 50
+_LOOK_AT_CLAIMS: Final = 0.05
+"""Seconds until this node checks again whether fewer sessions are moving, because clients ask for them elsewhere."""
 _MOST_COMING: Final = 100
 """Number of sessions with an incomplete queue up to which a node accepts another one."""
 _SLICE: Final = 1000
@@ -181,23 +183,42 @@ class NodeEvacuation:
         return bool(some)
 
     async def _move_sessions(self) -> None:
-        """Try to move each session once."""
+        """Try to move each session once. Up to ``_MOVED_AT_ONCE`` move at the same time, also those for which clients
+        have asked on other nodes: these come first."""
         sessions = list(self._context.broker.sessions)
-        for first in range(0, len(sessions), _SLICE):
-            now = self._context.clock.now()
-            due = [each for each in sessions[first : first + _SLICE] if self._is_due(each, now)]
-            for start in range(0, len(due), _MOVED_AT_ONCE):
+        giving: set[asyncio.Task[str]] = set()
+        try:
+            for number, session in enumerate(sessions):
+                if number % _SLICE == 0:
+                    await asyncio.sleep(0)
+                if not self._is_due(session, self._context.clock.now()):
+                    continue
+                while max(len(giving), self._handover.outgoing.asked_for) >= _MOVED_AT_ONCE:
+                    await self._one_given(giving)
                 while not self._takers():
                     if not self._takers(_SOON):
                         self._tell("no other node accepts sessions now")
                         return
                     await asyncio.sleep(_SOON)
                 self._close_some()  # whose CONNECT was being processed
-                errors = await asyncio.gather(*map(self._give, due[start : start + _MOVED_AT_ONCE]))
-                for error in errors:
-                    if error:
-                        self._tell(error)
-            await asyncio.sleep(0)
+                giving.add(asyncio.get_running_loop().create_task(self._give(session)))
+            while giving:
+                await self._one_given(giving)
+        finally:
+            for task in giving:
+                task.cancel()
+
+    async def _one_given(self, giving: set[asyncio.Task[str]]) -> None:
+        """Wait a moment, or until one of these attempts has ended."""
+        if not giving:
+            await asyncio.sleep(_LOOK_AT_CLAIMS)
+            return
+        done, _ = await asyncio.wait(giving, timeout=_LOOK_AT_CLAIMS, return_when=asyncio.FIRST_COMPLETED)
+        giving -= done
+        for task in done:
+            error = task.result()
+            if error:
+                self._tell(error)
 
     def _is_due(self, session: Session, now: float) -> bool:
         """Return whether the client of a session has had time to connect to another node. The time of its disconnection
@@ -253,8 +274,10 @@ class NodeEvacuation:
         cannot = self._cannot()
         if cannot:
             return TakeAnswer(cannot, _SET_ASIDE)
-        if self._handover.coming >= _MOST_COMING:
+        if self._claims.waits_for_turn(node) or self._handover.coming >= _MOST_COMING:
             return TakeAnswer("", _SOON)
+        if self._claims.session_keys.busy(ask.client_id):
+            return TakeAnswer()  # its client is connecting here
         client = ClientInfo(self._context.node, ZoneSettings(), client_id=ask.client_id, username=ask.username)
         if ask.owner.startswith(USERNAME_OWNER):
             client.username = ask.owner.removeprefix(USERNAME_OWNER)

@@ -137,6 +137,11 @@ class Outgoing:
         something."""
         return len(self._leaving) + len(self.kept)
 
+    @property
+    def asked_for(self) -> int:
+        """Return the number of sessions that other nodes have asked for, and may soon have."""
+        return sum(not each.confirmed and each.timer is not None for each in self._leaving.values())
+
     async def stop(self) -> None:
         for leaving in self._leaving.values():
             if leaving.timer is not None:

@@ -18,6 +18,7 @@ from taipan.broker.core.cluster import STOPPED, ChangeRefused
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.packets import Will
 from taipan.broker.mqtt.reason_codes import USE_ANOTHER_SERVER
+from taipan.broker.session.client_info import ClientInfo
 from taipan.broker.session.session import Session
 from tests.support.cluster_nodes import ClusterNodes, cluster_nodes
 from tests.support.patience import patience
@@ -34,6 +35,12 @@ QUICK = {"suspect_after": 1.2, "stopped_after": 1.5, "takeover_timeout": 4, "cal
 async def cluster(tmp_path: Path) -> AsyncIterator[ClusterNodes]:
     async with cluster_nodes(3, directory=tmp_path, level="disk") as nodes:
         yield nodes
+
+
+def own(cluster: ClusterNodes, number: int) -> NatsCluster:
+    made = cluster[number].server.cluster
+    assert isinstance(made, NatsCluster)
+    return made
 
 
 def sessions(cluster: ClusterNodes, number: int) -> list[str]:
@@ -311,6 +318,62 @@ async def test_sessions_that_cannot_move_keep_no_others_from_it(
             await cluster[0].pass_time(GRACE)
             await asyncio.sleep(0.05)
     assert len(sessions(cluster, 0)) == 60
+
+
+async def test_a_session_that_moves_slowly_holds_up_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many others as move at the same time follow it, and more."""
+    prepare, go = Handover.prepare, asyncio.Event()
+
+    async def slow(self: Handover, node: str, revision: int, client: ClientInfo, *args: Any, **kwargs: Any) -> Prepared:
+        if client.client_id == "a":
+            await go.wait()
+        return await prepare(self, node, revision, client, *args, **kwargs)
+
+    monkeypatch.setattr(Handover, "prepare", slow)
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster={"call_timeout": 600}) as cluster:
+        await cluster[0].leave_session("a", "t")
+        for number in range(60):
+            await cluster[0].leave_session(f"b{number}", "t")
+        await cluster[0].server.cluster.evacuate()
+        async with asyncio.timeout(patience(TIMEOUT)):
+            while sessions(cluster, 0) != ["a"]:
+                await cluster[0].pass_time(GRACE)
+                await asyncio.sleep(0.05)
+        go.set()
+        await until_empty(cluster)
+
+
+async def test_clients_that_ask_for_their_sessions_come_first(
+    cluster: ClusterNodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While as many sessions move to clients as the evacuation moves at the same time, it moves none itself."""
+    monkeypatch.setattr(Outgoing, "asked_for", 50)
+    await cluster[0].leave_session("s", "t")
+    await cluster[0].leave_session("other", "t")
+    await cluster[0].server.cluster.evacuate()
+    for _ in range(5):
+        await cluster[0].pass_time(GRACE)
+        await asyncio.sleep(0.1)
+    assert sessions(cluster, 0) == ["other", "s"]
+    await cluster[1].client("s", expiry=3600, session_present=True)
+    monkeypatch.setattr(Outgoing, "asked_for", 49)
+    await until_empty(cluster)
+
+
+async def test_a_node_whose_clients_wait_in_line_takes_no_other_sessions(
+    cluster: ClusterNodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cluster[0].leave_session("s", "t")
+    for number in (1, 2):
+        monkeypatch.setattr(own(cluster, number).claims, "waits_for_turn", lambda node: True)
+    await cluster[0].server.cluster.evacuate()
+    for _ in range(5):
+        await cluster[0].pass_time(GRACE)
+        await asyncio.sleep(0.1)
+    assert sessions(cluster, 0) == ["s"]
+    monkeypatch.setattr(own(cluster, 2).claims, "waits_for_turn", lambda node: False)
+    await until_empty(cluster)
+    assert sessions(cluster, 2) == ["s"]
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from taipan.broker.cluster.members.members import Members
 from taipan.broker.cluster.members.own_record import BUCKET as MEMBERS
 from taipan.broker.cluster.moving import outgoing
 from taipan.broker.cluster.moving.fetching import Fetching
+from taipan.broker.cluster.moving.handover import Handover
 from taipan.broker.cluster.moving.incoming import ADOPTED, FETCHING, HandoverRow, Incoming
 from taipan.broker.cluster.moving.outgoing import CANCEL, PREPARE
 from taipan.broker.cluster.moving.queue_pieces import QueuePieces
@@ -28,6 +29,7 @@ from taipan.broker.core.cluster import STOPPED, CallFailed
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt import reason_codes as rc
 from taipan.broker.mqtt.packets import Ack, Disconnect
+from taipan.broker.session.client_info import ClientInfo
 from taipan.broker.session.subscription import Subscription
 from tests.support.peer import TIMEOUT, Peer
 from tests.support.users import PASSWORD, users
@@ -1291,6 +1293,33 @@ async def test_a_session_that_begins_without_a_key_is_none_that_is_over(tmp_path
             await until(lambda: own(cluster, 2).node_of("s") == cluster.name(1))
         client = await cluster[1].client("s", expiry=3600, session_present=True)
         await client.expect_publish("t", b"1", 1)
+
+
+async def test_of_the_clients_of_a_node_that_is_away_only_one_asks_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the node is back, all have their sessions."""
+    names = [f"s{number}" for number in range(8)]
+    settings = {**QUICK, "suspect_after": 60, "stopped_after": 60, "takeover": "refuse", "takeover_timeout": 120}
+    prepare, asked = Handover.prepare, list[str]()
+
+    async def counted(self: Handover, node: str, revision: int, client: ClientInfo, *args: Any) -> Prepared:
+        asked.append(client.client_id)
+        return await prepare(self, node, revision, client, *args)
+
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=settings) as cluster:
+        for name in names:
+            await cluster[0].leave_session(name, "t")
+        await cluster.kill(0)
+        monkeypatch.setattr(Handover, "prepare", counted)
+        first = asyncio.create_task(cluster[1].client(names[0], expiry=60, session_present=True))
+        await until(lambda: bool(asked))
+        others = [asyncio.create_task(cluster[1].client(name, expiry=60, session_present=True)) for name in names[1:]]
+        await until(lambda: len(asked) >= 6)
+        assert set(asked) == {names[0]}
+        await cluster.start(0)
+        await asyncio.gather(first, *others)
+        assert set(asked) == set(names)
 
 
 @pytest.mark.slow
