@@ -34,6 +34,7 @@ from tests.systems.servers.kafka_gate import METADATA, PRODUCE, KafkaGate
 
 KAFKA = resource.TYPE
 (TO_KAFKA,) = action.ACTIONS
+_INIT_PRODUCER_ID = 22
 _numbers = itertools.count(1)
 
 
@@ -437,6 +438,75 @@ async def test_a_batch_whose_answer_is_lost(engine: FakeEngine, kafka: Noida, id
         found = [json.loads(each.value)["n"] for each in kafka.records(topic)]
         assert list(dict.fromkeys(found)) == list(range(20))
         assert len(found) == (20 if idempotence else 40)
+    finally:
+        await gate.stop()
+
+
+@pytest.mark.asyncio
+async def test_a_batch_whose_answer_is_lost_is_written_once_while_checks_fail_too(
+    engine: FakeEngine, kafka: Noida
+) -> None:
+    """A check that fails makes the resource connect again; the producer and its unanswered batch stay."""
+    gate = KafkaGate(kafka.port)
+    await gate.start()
+    topic = topic_of(kafka)
+    lost = checks = 0
+
+    def change(api: int, answer: bytes) -> bytes | None:
+        nonlocal lost, checks
+        lost += api == PRODUCE
+        checks += api == METADATA
+        # No batch is answered before some checks have failed.
+        return answer if api not in (PRODUCE, METADATA) or checks >= 8 or not lost else None
+
+    try:
+        engine.run(KAFKA, servers=gate.address, idempotence=True)
+        gate.change = change
+        for count in (10, 20):
+            report = write(engine, topic, [{"n": n} for n in range(count - 10, count)])
+            await done(report, 10)
+            assert report.failures == []
+        assert lost > 2 and checks >= 8
+        assert [json.loads(each.value)["n"] for each in kafka.records(topic)] == list(range(20))
+    finally:
+        await gate.stop()
+
+
+@pytest.mark.asyncio
+async def test_what_was_written_stays_written_when_no_identity_is_given(engine: FakeEngine, kafka: Noida) -> None:
+    """One topic has several batches in a call. Before its second one, the producer needs another identity, because of
+    another topic, and the answer with it is lost."""
+    gate = KafkaGate(kafka.port)
+    await gate.start()
+    large, small = topic_of(kafka), topic_of(kafka)
+    refused = lost = 0
+
+    def change(api: int, answer: bytes) -> bytes | None:
+        nonlocal refused, lost
+        found = answer.find(small.encode())
+        if api == PRODUCE and found >= 0 and not refused:
+            refused = 1
+            at = found + len(small) + 4 + 4
+            return answer[:at] + struct.pack(">h", 45) + answer[at + 2 :]
+        if api == _INIT_PRODUCER_ID and refused and not lost:
+            lost = 1
+            return None
+        return answer
+
+    gate.change = change
+    try:
+        engine.run(KAFKA, servers=gate.address, idempotence=True, max_batch_bytes="1KB")
+        rows = [{"n": n, "fill": "z" * 400} for n in range(6)]
+        many, one = FakeReport(), FakeReport()
+        to_large = engine.action(TO_KAFKA, "action_large", many, topic=large)
+        to_small = engine.action(TO_KAFKA, "action_small", one, topic=small)
+        to_small.run({"n": 1}, published())
+        for each in rows:
+            to_large.run(each, published())
+        await done(many, 6)
+        await done(one, 1)
+        assert (refused, lost) == (1, 1) and many.failures == [] and one.failures == []
+        assert [json.loads(each.value)["n"] for each in kafka.records(large)] == list(range(6))
     finally:
         await gate.stop()
 

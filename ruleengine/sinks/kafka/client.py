@@ -96,19 +96,23 @@ class KafkaClient(AIOKafkaClient):  # type: ignore[misc]  # aiokafka is not type
         )
         self._settings = settings
         self._networks = networks
+        self._sync_task: asyncio.Task[None] | None = None
         self._locks: dict[object, asyncio.Lock] = {}
         self._ended = False
         self.failure = ""
         """Why the last connection that was tried was not established."""
 
     async def bootstrap(self) -> None:
-        """Called once. Raises one of ERRORS."""
+        """Learn the brokers from the first server that answers. A later call ends all connections and starts again;
+        what is being written then fails, and may be written again. Raises one of ERRORS."""
         refusal: Exception | None = None
+        for each in list(self._conns.values()):
+            each.close()
         for host, port in self._settings.servers:
             connection = None
             try:
                 connection = await self._open(host, port)
-                metadata = await connection.send(MetadataRequest([]))
+                metadata = await connection.send(MetadataRequest(list(self._topics)))
                 if metadata.brokers:
                     self.cluster.update_metadata(metadata)
                     break
@@ -120,7 +124,8 @@ class KafkaClient(AIOKafkaClient):  # type: ignore[misc]  # aiokafka is not type
                     connection.close()
         else:
             raise refusal or OSError("there are no servers")
-        self._sync_task: asyncio.Task[None] | None = self._loop.create_task(self._md_synchronizer())
+        if self._sync_task is None:
+            self._sync_task = self._loop.create_task(self._md_synchronizer())
 
     async def ping(self) -> None:
         """Ask the brokers, one after the other, until one answers. Raises one of ERRORS."""

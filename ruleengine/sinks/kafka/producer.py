@@ -55,7 +55,7 @@ _ANONYMOUS: Final = _Writer(-1, -1)
 class _Partition:
     """The records of one call for one partition, and which of them are still to be sent."""
 
-    __slots__ = ("acks", "batch", "end", "key", "parts", "rows", "start")
+    __slots__ = ("acks", "batch", "end", "key", "parts", "rows", "start", "writer")
 
     def __init__(self, key: TopicPartition, acks: int) -> None:
         self.key = key
@@ -63,8 +63,9 @@ class _Partition:
         self.rows: list[int] = []
         # Ranges of ``rows`` that have not been written, the first one last.
         self.parts: list[tuple[int, int]] = []
-        # The encoded batch of ``rows[start:end]``.
+        # The encoded batch of ``rows[start:end]``, and who writes it.
         self.batch: bytes | None = None
+        self.writer = _ANONYMOUS
         self.start = 0
         self.end = 0
 
@@ -189,7 +190,11 @@ class KafkaProducer:
         again = False
         for each in waiting:
             if each.batch is None:
-                await self._build(each, rows, records)
+                try:
+                    await self._build(each, rows, records)
+                except ERRORS as error:  # batches of this call may have been written: only these records wait
+                    self._end(each, _unreachable(each, reason(error)), outcomes)
+                    continue
             leader = self._client.cluster.leader_for_partition(each.key)
             if leader is None or leader == -1:
                 again = self._away(each, "it has no leader", outcomes, give_up, left) or again
@@ -207,9 +212,9 @@ class KafkaProducer:
         return left
 
     async def _build(self, partition: _Partition, rows: list[BufferedRow], records: list[KafkaRecord]) -> None:
-        """Encode as many of the next records as a batch may have."""
+        """Encode as many of the next records as a batch may have. Raises one of ERRORS."""
+        start, end = partition.start, partition.end = partition.parts.pop()
         writer = await self._identity() if self._idempotent and partition.acks == ALL else _ANONYMOUS
-        start, end = partition.parts.pop()
         builder = DefaultRecordBatchBuilder(
             2, self._compression, 0, writer.id, writer.epoch,
             -1 if writer is _ANONYMOUS else self._sequences.get(partition.key, 0), self._max_batch_bytes,
@@ -221,7 +226,7 @@ class KafkaProducer:
                 partition.parts.append((start + count, end))
                 end = start + count
                 break
-        partition.start, partition.end = start, end
+        partition.end, partition.writer = end, writer
         if self._compression and builder.size() > _IN_THREAD:
             partition.batch = bytes(await asyncio.to_thread(builder.build))
         else:
@@ -275,7 +280,8 @@ class KafkaProducer:
             return self._away(partition, _text(code), outcomes, float("-inf"), left)
         partition.batch = None
         if code in (0, _DUPLICATE):
-            if self._idempotent:
+            # The numbers of another identity begin at 0.
+            if partition.writer is self._writer:
                 sequence = self._sequences.get(partition.key, 0) + end - start
                 self._sequences[partition.key] = sequence & 0x7FFFFFFF
         elif code in _DIVIDED and end - start > 1:
@@ -304,7 +310,7 @@ class KafkaProducer:
             left.append(partition)
             return True
         self._writer = None
-        self._end(partition, DeliveryOutcome(f"{_name(partition)}: {why}", retry=True, unreachable=True), outcomes)
+        self._end(partition, _unreachable(partition, why), outcomes)
         return False
 
     @staticmethod
@@ -317,6 +323,10 @@ class KafkaProducer:
 
 def _name(partition: _Partition) -> str:
     return f"topic {partition.key.topic}, partition {partition.key.partition}"
+
+
+def _unreachable(partition: _Partition, why: str) -> DeliveryOutcome:
+    return DeliveryOutcome(f"{_name(partition)}: {why}", retry=True, unreachable=True)
 
 
 def _text(code: int) -> str:

@@ -53,21 +53,21 @@ class Kafka(Sink):
             raise missing("aiokafka", "kafka") from None
         if self._compression == _SNAPPY and not has_snappy():
             raise missing("cramjam", "kafka")
-        await self.close()
-        client = KafkaClient(self._settings, self._networks)
+        if self._client is None:
+            client = self._client = KafkaClient(self._settings, self._networks)
+            # It stays when the client connects again: with another identity, it would write a batch twice.
+            self._producer = KafkaProducer(
+                client,
+                self._compression,
+                self._max_batch_bytes,
+                self._settings.request_timeout,
+                self._idempotent,
+                self._metadata_interval,
+            )
         try:
-            await client.bootstrap()
+            await self._client.bootstrap()
         except ERRORS as error:
             raise ResourceError(reason(error)) from None
-        self._client = client
-        self._producer = KafkaProducer(
-            client,
-            self._compression,
-            self._max_batch_bytes,
-            self._settings.request_timeout,
-            self._idempotent,
-            self._metadata_interval,
-        )
 
     async def test(self) -> None:
         from .client import ERRORS, reason
