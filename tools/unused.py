@@ -51,7 +51,6 @@ EXCUSED = {
     "ruleengine/config.py": ("read by its name, as a resource or an action may have its own", "retry_attempts"),
     "broker/core/rewrite_rules.py": ("re2 reads them", "log_errors max_mem"),
     "ruleengine/functions/regexes.py": ("re2 reads them", "log_errors max_mem never_capture"),
-    "ruleengine/sinks/kafka/client.py": ("aiokafka reads it", "_sync_task"),
     "ruleengine/rules/hook_bindings.py": ("the hook calls with it", "is_new"),
     "ruleengine/sql/parser.py": (
         "lark calls a method for each rule of the grammar, and reads the terminals that it expected at an error",
