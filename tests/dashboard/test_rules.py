@@ -1,4 +1,4 @@
-"""Rules: made and tested by hand, hit by real messages; resources with what waits; roles, links, hostile names."""
+"""Rules: created and tested by hand, triggered by real messages; resources with what waits; roles, links, hostile names."""
 
 import asyncio
 import json
@@ -108,7 +108,7 @@ async def test_a_rule_whose_server_is_away_says_so_in_the_list(open_page: OpenPa
         assert (await shared_node.api.delete(path)).code == 0
 
 
-async def test_a_rule_is_made_tested_hit_changed_and_deleted(
+async def test_a_rule_is_created_tested_triggered_changed_and_deleted(
     open_page: OpenPage, shared_node: DashboardNode, sink: Sink
 ) -> None:
     page = await open_page("/rules")
@@ -154,6 +154,11 @@ async def test_a_rule_is_made_tested_hit_changed_and_deleted(
     await expect(events.filter(has_text="garden/cold").first).not_to_contain_text("no match")
     await type_sql(page, 'SELECT payload.t as t, clientid FROM "garden/#" WHERE payload.t > 20')
     await expect(events.filter(has_text="garden/cold").first).to_contain_text("no match")
+    # Without SQL, as while it is typed again, the events stay.
+    await type_sql(page, "")
+    await expect(result(page)).not_to_contain_text("gardener")
+    await expect(events.filter(has_text="garden/bed").first).to_be_visible()
+    await type_sql(page, 'SELECT payload.t as t, clientid FROM "garden/#" WHERE payload.t > 20')
     use = events.filter(has_text="garden/bed").first.get_by_role("button", name="Use")
     await use.click()
     await expect(result(page)).to_contain_text('"t": 21')

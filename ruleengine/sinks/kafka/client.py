@@ -103,8 +103,8 @@ class KafkaClient(AIOKafkaClient):  # type: ignore[misc]  # aiokafka is not type
         """Why the last connection that was tried was not established."""
 
     async def bootstrap(self) -> None:
-        """Learn the brokers from the first server that answers. A later call ends all connections and starts again;
-        what is being written then fails, and may be written again. Raises one of ERRORS."""
+        """Learn the brokers from the first server that answers. A later call ends all connections and starts again.
+        Requests that have no answer yet then fail. Raises one of ERRORS."""
         refusal: Exception | None = None
         for each in list(self._conns.values()):
             each.close()

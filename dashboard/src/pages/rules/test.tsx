@@ -115,7 +115,10 @@ interface TestProps {
 export function Test({ sql, catalogue, asked, onSample, onAnswer }: TestProps) {
   const sources = sourcesOf(sql);
   const [chosen, setChosen] = useState("");
-  const source = sources.includes(chosen) ? chosen : (sources[0] ?? "");
+  // While the SQL is typed again it has no source: the events of the last one stay.
+  const latest = useRef("");
+  const source = sources.includes(chosen) ? chosen : (sources[0] ?? latest.current);
+  latest.current = source;
   const [mode, setMode] = useState<(typeof MODES)[number]>("sample");
   const [context, setContext] = useState(() => lines(exampleOf(source, catalogue)));
   const [own, setOwn] = useState(false);
