@@ -111,7 +111,7 @@ def on_publish(channel: Channel, message: Message, now: float) -> Waiting:
         return _publish_if_admitted(channel, message, now)
     inspection = context.broker.inspection
     if inspection is not None and inspection.inspects(message.topic):
-        return inspect_and_publish(channel, inspection, message, _answer)
+        return inspect_and_publish(channel, inspection, message, _authorize_again, _answer)
     outcome = context.broker.accept(message, CLIENT)
     return None if not qos and outcome.code < REFUSED else _answer(channel, message, outcome, now)
 
@@ -180,7 +180,7 @@ def _publish_if_admitted(channel: Channel, message: Message, now: float, asked: 
         return None
     broker = channel.context.broker
     if broker.inspection is not None and broker.inspection.inspects(message.topic):
-        return inspect_and_publish(channel, broker.inspection, message, _answer)
+        return inspect_and_publish(channel, broker.inspection, message, _authorize_again, _answer)
     return _answer(channel, message, broker.accept(message, CLIENT), now)
 
 
@@ -386,6 +386,22 @@ def _admit(channel: Channel, message: Message, now: float, asked: Decision | Non
             channel.admitted_generation = generation
         admitted[topic] = now + context.authorization.settings.cache_ttl
     return None
+
+
+async def _authorize_again(channel: Channel, message: Message) -> Outcome | None:
+    """Return why this client may not publish an admitted message any more, if it may not."""
+    topic = channel.context.broker.destination(without_mountpoint(message.topic, channel.client.mountpoint))
+    if isinstance(topic, Outcome):
+        return topic
+    now = channel.context.clock.now()
+    decision = _decide(channel, topic, now, None)
+    if decision is None:
+        decisions = await ask(channel, "publish", [topic])
+        if decisions is None or channel.state == CLOSED:
+            return None
+        decision = _decide(channel, topic, now, decisions[0])
+        assert decision is not None
+    return None if decision.allowed else _not_authorized(decision)
 
 
 def _decide(channel: Channel, topic: str, now: float, asked: Decision | None) -> Decision | None:

@@ -96,8 +96,9 @@ class Wills:
         self._over: set[str] = set()
         # Clients whose key has a Will of this node's earlier data, which is not published yet.
         self._earlier: set[str] = set()
-        # Wills of this node that another one has published.
+        # Wills of this node that another one has published; those about which a program is still asked.
         self._marked: set[str] = set()
+        self._elsewhere: set[str] = set()
         self._retry: asyncio.TimerHandle | None = None
         self._tasks = Tasks()
         self._timers: set[asyncio.TimerHandle] = set()
@@ -172,6 +173,12 @@ class Wills:
 
     def hold_due(self, client_id: str, will: Message, number: int) -> bool:
         """Implement ``core.cluster.Cluster.hold_will``."""
+        if client_id in self._elsewhere:
+            self._elsewhere.discard(client_id)
+            if number and self._broker.durability is not None:
+                self._broker.durability.node.will_gone(number)
+            self.changed(client_id)
+            return True
         if self._stopped or not self._has_key(client_id) or not self._members.check.others_may_act:
             return False
         self._hold(client_id, will, number)
@@ -191,7 +198,11 @@ class Wills:
     def _has_will(self, client_id: str) -> bool:
         channel = self._context.channels.channels.get(client_id)
         session = self._broker.sessions.get(client_id)
-        return (channel is not None and channel.will is not None) or (session is not None and session.will is not None)
+        return (
+            (channel is not None and channel.will is not None)
+            or (session is not None and session.will is not None)
+            or self._broker.life.asks_about_will(client_id)
+        )
 
     def _wanted(self, client_id: str) -> records.WillStored | None:
         """Return the value that the bucket should have for a client's Will."""
@@ -237,6 +248,8 @@ class Wills:
                 self._earlier.discard(client_id)
             elif client_id in self._earlier:
                 continue
+            elif client_id not in self._unclaimed and self._broker.life.asks_about_will(client_id):
+                continue  # the key stays until there is an answer
             if wanted is not None or client_id in self._ours or client_id in self._unclaimed:
                 self._active.add(client_id)
                 self._tasks.run(self._put(client_id, wanted))
@@ -336,6 +349,10 @@ class Wills:
             return
         logger.warning("will_published_elsewhere client_id=%s node=%s setting=cluster.will_grace", client_id, node)
         held = self._unclaimed.pop(client_id, None)
+        if self._broker.life.asks_about_will(client_id):
+            self._elsewhere.add(client_id)
+            self._over.add(client_id)
+            return
         if held is not None or client_id in self._over:
             # It was this Will, or one that has ended here: a later Will of the client is not published.
             if held is not None and held[1] and self._broker.durability is not None:
@@ -518,4 +535,4 @@ class Wills:
             self._broker.life.will_refused(client_id, message.topic, refusal, self._context.clock.now())
             return
         logger.info("will_of_stopped_node client_id=%s node=%s", client_id, writer.node)
-        self._broker.life.send_will(message)
+        self._broker.life.publish_will_late(message)

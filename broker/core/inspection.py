@@ -61,6 +61,10 @@ Answer = Message | Outcome
 """The message to publish, or why it is not published."""
 
 
+def _not_held() -> Outcome | None:
+    return None
+
+
 class Inspector(Protocol):
     """Asks the program."""
 
@@ -206,9 +210,11 @@ class Inspection:
         lane: str = "",
         patient: bool = False,
         limited: bool = True,
+        held: Callable[[], Outcome | None] = _not_held,
     ) -> None:
         """Do the same for a publisher that cannot wait. ``accepted`` is called once with the outcome; immediately if
-        there is no question. ``lane``: the publisher of a message without one.
+        there is no question. ``lane``: the publisher of a message without one. ``held``: called before the message is
+        published; an outcome instead of that, if it must not be published now.
 
         A rule's message is stored until it is accepted: its cause may be acknowledged before that. If the node stops
         before the answer, the next start asks (``DELAYED``)."""
@@ -218,7 +224,7 @@ class Inspection:
             return
         source = _REWRITTEN[source]
         if not self.inspects(rewritten.topic):
-            accepted(self._broker.accept(rewritten, source))
+            accepted(held() or self._broker.accept(rewritten, source))
             return
         number = 0
         durability = self._broker.durability
@@ -228,7 +234,7 @@ class Inspection:
             number = durability.node.delayed_stored(kept, self._broker.clock.wall())
 
         def answered(answer: Answer) -> None:
-            outcome = self._accept(answer, source)
+            outcome = (None if isinstance(answer, Outcome) else held()) or self._accept(answer, source)
             if number and durability is not None:
                 if outcome is STOPPING:
                     outcome = DELAYED

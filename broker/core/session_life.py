@@ -22,6 +22,8 @@ logger = logging.getLogger(__name__)
 
 WILL_STEPS: Final = 8
 """Number of deliveries in the loop budget that a published Will counts as."""
+_HELD: Final = Outcome(0, "-", "held by the cluster")
+"""The Will is published when it is known that no other node has."""
 
 _SESSIONS_PER_SWEEP = 1000
 _QUEUED_PER_SWEEP = 20_000  # messages, if sessions have queued messages
@@ -37,6 +39,8 @@ class SessionLife:
         self._timers = broker.timers
         self._metrics = broker.metrics
         self._hooks = broker.hooks
+        # Client IDs, with the number of their Wills about which a program is asked.
+        self._asked_wills: dict[str, int] = {}
 
     def open_session(
         self, client: ClientInfo, clean_start: bool, expiry_interval: int, limits: Limits, now: float
@@ -227,56 +231,77 @@ class SessionLife:
         if will is None:
             return
         session.will = None
-        if self._broker.cluster.hold_will(session.client_id, will, session.will_number):
+        # With a program that is asked about messages, this is decided when it has answered.
+        decided = self._broker.inspection is None
+        if decided and self._broker.cluster.hold_will(session.client_id, will, session.will_number):
             session.will_number = 0
             return
         if self._timers.enough is not None and self._timers.enough():
             # One of many sessions whose connections end at the same time. The Will stays on disk until it is published.
             number, session.will_number = session.will_number, 0
-            self._broker.cluster.will_changed(session.client_id)
-            self._timers.at(self._broker.clock.now(), lambda: self.publish_will_late(will, number))
+            self._timers.at(self._broker.clock.now(), lambda: self._send_will(will, number))
             return
         number, session.will_number = session.will_number, 0
-        self.send_will(will, number)
-        self._broker.cluster.will_changed(session.client_id)
+        self._send_will(will, number)
 
-    def publish_will_late(self, will: Message, number: int) -> None:
-        """Publish a Will that was due earlier. ``number``: its number in the store; 0: it is not stored."""
-        self.send_will(will, number)
+    def publish_will_late(self, will: Message, number: int = 0) -> None:
+        """Publish a Will that was due earlier, and that no other node publishes. ``number``: its number in the store;
+        0: it is not stored."""
+        self._send_will(will, number, claimed=True)
 
-    def send_will(self, will: Message, number: int = 0, give_up: float = 0.0) -> None:
+    def _send_will(self, will: Message, number: int, give_up: float = 0.0, claimed: bool = False) -> None:
         """Publish a Will that is due, and delete it from the store. ``give_up``: until when it is asked about it again
-        if there is no answer; 0: it is due now."""
+        if there is no answer; 0: it is due now. ``claimed``: no other node publishes it."""
         self._broker.budget.deliveries += WILL_STEPS
         will.timestamp = now = self._broker.clock.now()  # the Message Expiry Interval starts with the publication
+        client_id = "" if will.publisher is None else will.publisher.client_id
         refusal = None if will.publisher is None else self._broker.withheld(will.publisher)
-        if refusal is not None and will.publisher is not None:
-            self._will_sent(will, number, refusal)
-            return
         inspection = self._broker.inspection
-        if inspection is None:
-            self._will_sent(will, number, self._broker.accept(will, WILL))
+        if refusal is not None or inspection is None:
+            if give_up:
+                self._answered_about_will(client_id)
+            self._will_sent(will, number, refusal or self._broker.accept(will, WILL))
             return
-        give_up = give_up or now + ASKED_FOR
+        if not give_up:
+            give_up = now + ASKED_FOR
+            self._asked_wills[client_id] = self._asked_wills.get(client_id, 0) + 1
+
+        def held() -> Outcome | None:
+            # Another node may have published it, because it did not hear this one while the question was open.
+            return _HELD if not claimed and self._broker.cluster.hold_will(client_id, will, number) else None
 
         def accepted(outcome: Outcome) -> None:
             now = self._broker.clock.now()
             if outcome.code >= REFUSED and outcome is not STOPPING and now < give_up and inspection.keep(will):
                 self._timers.at(now + PAUSE, again)
-            else:
+                return
+            if outcome is not STOPPING:
+                self._answered_about_will(client_id)
+            if outcome is not _HELD:
                 self._will_sent(will, number, outcome)
 
         def again() -> None:
             inspection.keep_no_longer(will)
-            self.send_will(will, number, give_up)
+            self._send_will(will, number, give_up, claimed)
 
-        inspection.accept_later(will, WILL, accepted)
+        inspection.accept_later(will, WILL, accepted, held=held)
+
+    def asks_about_will(self, client_id: str) -> bool:
+        """Return whether a Will of this client is due, and a program outside the node is asked about it: until the
+        answer, another node publishes the Will if this one dies."""
+        return client_id in self._asked_wills
+
+    def _answered_about_will(self, client_id: str) -> None:
+        left = self._asked_wills.pop(client_id) - 1
+        if left:
+            self._asked_wills[client_id] = left
 
     def _will_sent(self, will: Message, number: int, outcome: Outcome) -> None:
         if number and outcome is STOPPING:
             return  # the next start publishes it
+        client_id = "" if will.publisher is None else will.publisher.client_id
+        self._broker.cluster.will_changed(client_id)
         if outcome.code >= REFUSED:
-            client_id = "" if will.publisher is None else will.publisher.client_id
             self.will_refused(client_id, will.topic, outcome, self._broker.clock.now())
         if number and self._broker.durability is not None:
             self._broker.durability.node.will_gone(number)

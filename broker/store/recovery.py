@@ -512,7 +512,7 @@ class _Recovery:
             if hold is not None:
                 hold(record.number, message, due, session)
             elif session is None or due <= now:
-                self.broker.life.send_will(message, record.number)
+                self.broker.life.publish_will_late(message, record.number)
             else:
                 if not record.due_at:
                     # So that the delay does not start again at the next restart.

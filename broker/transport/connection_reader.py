@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from abc import abstractmethod
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from sys import getsizeof
 from typing import Final
 
@@ -38,7 +38,8 @@ _PACKET_BYTES: Final = 300
 """Approximate memory of a waiting packet without its own bytes."""
 
 _AFTER_LOSS: Final = 10.0
-"""Seconds for external sources to answer about packets that a client sent before its socket was lost."""
+"""Seconds for external sources to answer about packets of a client that has closed its side, or whose socket was
+lost."""
 LOSS_DELIVERIES: Final = 40
 """Number of deliveries that the end of a connection counts as: an iteration handles about a hundred."""
 
@@ -386,7 +387,10 @@ class ConnectionReader(ConnectionPauses):
         session = channel.session
         if channel.state == CONNECTED and session is not None and session.connected:
             # It does not stay open for slow work, because the client may have disconnected.
-            return self._pause_reasons == ITERATION or channel.pending_check is not None
+            if channel.pending_check is not None:
+                self._limit_questions(self.abort)
+                return True
+            return self._pause_reasons == ITERATION
         # For a client that only requested a connection, this is its end.
         waits = channel.state == AUTHENTICATING or (session is not None and not session.connected)
         return bool(self._queued_packets) or not waits
@@ -425,14 +429,17 @@ class ConnectionReader(ConnectionPauses):
         self._leaving = True
         self._finish(self._context.clock.now())
         if channel.pending_check is not None and channel.state == CONNECTED and not self._closing:
-            if self._timer is not None and self._timer.callback != self._end:
-                self._timer.cancel()
-                self._timer = None
-            if self._timer is None:
-                context = self._context
-                self._timer = context.timers.at(context.clock.now() + _AFTER_LOSS, self._end)
+            if self._timer is None or self._timer.callback != self._end:
+                self._limit_questions(self._end)
             return
         self._end()
+
+    def _limit_questions(self, give_up: Callable[[], None]) -> None:
+        """Call ``give_up`` if outside sources do not answer in time. The client sends nothing more."""
+        context = self._context
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = context.timers.at(context.clock.now() + _AFTER_LOSS, give_up)
 
     def close_unfinished(self) -> None:
         """See ``memory_guard.Sender``."""

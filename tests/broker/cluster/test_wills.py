@@ -14,7 +14,9 @@ from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.cluster.wills import BUCKET
 from taipan.broker.cluster.wire import WillRecord, Wire, node_key, thing_key
 from taipan.broker.core.cluster import STOPPED
+from taipan.broker.core.inspection import Inspection, InspectionLimits
 from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt.message import Message
 from taipan.broker.mqtt.packets import Will
 from taipan.broker.persistence.log.records import StoredBody, WillStored
 from tests.support.patience import patience
@@ -112,6 +114,81 @@ async def test_a_will_of_a_node_that_dies_is_published_once(tmp_path: Path, leve
         await cluster.wait_until_quiet()
         for peer in peers:
             await peer.nothing()
+
+
+class Undecided:
+    """A program that answers about messages when ``free`` is set."""
+
+    def __init__(self) -> None:
+        self.free = asyncio.Event()
+
+    def inspects(self, topic: str) -> bool:
+        return True
+
+    async def inspect(self, message: Message) -> Message:
+        await self.free.wait()
+        return message
+
+
+def ask_about_messages(cluster: ClusterNodes, number: int) -> tuple[Undecided, Inspection]:
+    program, broker = Undecided(), cluster[number].server.broker
+    broker.inspection = Inspection(broker, program, InspectionLimits("exhook", 100, 1_000_000))
+    return program, broker.inspection
+
+
+@pytest.mark.parametrize("level", ["memory", "disk"])
+async def test_a_will_of_a_node_that_dies_while_a_program_is_asked_about_it_is_published_once(
+    tmp_path: Path, level: str
+) -> None:
+    async with cluster_nodes(3, directory=tmp_path, level=level, cluster=QUICK) as cluster:
+        client = await cluster[2].client("s", will=Will("will", b"dead", 1))
+        await until(lambda: keys(cluster) == 1)
+        watcher = await cluster[0].client()
+        await watcher.subscribe("will", qos=1)
+        await cluster.wait_until_quiet()
+        _, inspection = ask_about_messages(cluster, 2)
+        await client.drop()
+        await until(lambda: inspection.waiting)
+        await cluster.wait_until_quiet()
+        assert keys(cluster) == 1
+        await cluster.kill(2)
+        await watcher.expect_publish("will", b"dead", 1)
+        await cluster.start(2)
+        await cluster.wait_until_running()
+        await until(lambda: keys(cluster) == 0)
+        await cluster.wait_until_quiet()
+        await watcher.nothing()
+
+
+@pytest.mark.parametrize("answer", ["before", "while it is cut off", "after"])
+async def test_a_will_about_which_a_program_is_asked_while_its_node_is_cut_off_comes_once(
+    tmp_path: Path, answer: str
+) -> None:
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
+        client = await cluster[1].client("s", will=Will("will", b"dead", 1))
+        await until(lambda: keys(cluster) == 1)
+        watcher = await cluster[0].client()
+        await watcher.subscribe("will", qos=1)
+        await cluster.wait_until_quiet()
+        program, inspection = ask_about_messages(cluster, 1)
+        await client.drop()
+        await until(lambda: inspection.waiting)
+        if answer == "before":
+            program.free.set()
+            await watcher.expect_publish("will", b"dead", 1)
+        else:
+            cluster.partition({0}, {1}, quorum=0)
+            await watcher.expect_publish("will", b"dead", 1)
+            if answer == "while it is cut off":
+                program.free.set()
+                await until(lambda: not inspection.waiting)
+            cluster.heal()
+            await cluster.wait_until_running()
+            await cluster.wait_until_quiet()
+        program.free.set()
+        await until(lambda: keys(cluster) == 0)
+        await cluster.wait_until_quiet()
+        await watcher.nothing()
 
 
 BAD = {

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from taipan.broker.access.exhook.messages import CLASSES, CONTINUE, IGNORE, STOP_AND_RETURN
+from taipan.broker.config import RuleSettings
 from taipan.broker.core import session_life
 from taipan.broker.core.inspection import Answer, Inspection, InspectionLimits
 from taipan.broker.gateway import kind_of
@@ -740,6 +741,63 @@ async def test_a_3x_client_has_no_acknowledgement_before_there_is_an_answer(qos:
         await publisher.expect_closed()
         await reader.nothing()
         assert refusals(node)["publish_quota_exceeded"] == 1
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+async def test_a_question_is_not_repeated_for_a_client_that_may_not_publish_any_more(qos: int) -> None:
+    async with provided() as provider, asked(provider) as node:
+        provider.answers["OnMessagePublish"] = no_answer
+        reader = await node.client("r")
+        await reader.subscribe("t", qos=2)
+        publisher = await node.client("p", 4)
+        await publisher.send(Publish("t", b"x", qos, packet_id=1))
+        await until(lambda: refusals(node).get("exhook_failed_unknown") == 1)
+        rules = [RuleSettings(allow=False, action="publish", topics=["t"])]
+        settings = node.server.settings
+        access = msgspec.structs.replace(settings.access, rules=rules)
+        node.server.reload(msgspec.structs.replace(settings, access=access))
+        questions = len(topics(provider))
+        provider.answers["OnMessagePublish"] = marked
+        await publisher.answer(Ack, type=c.PUBACK if qos == 1 else c.PUBREC, packet_id=1)
+        await reader.nothing()
+        assert len(topics(provider)) == questions
+        assert node.server.metrics.packets_publish_auth_error == 1
+
+
+@pytest.mark.parametrize(("version", "qos"), [(4, 1), (5, 0), (5, 2)])
+async def test_a_connection_whose_client_has_closed_its_side_ends_in_time(version: int, qos: int) -> None:
+    """Without it, a provider that does not answer would keep the connections of clients that have left."""
+    node = await start_node()
+    try:
+        async with provided() as provider, plugin_of(node, provider, request_timeout=60.0):
+            held(provider)
+            publisher = await node.client("p", version)
+            await publisher.send(Publish("t", b"x", qos, packet_id=1 if qos else 0))
+            await until(lambda: provider.of("OnMessagePublish"))
+            connection = next(each for each in node.server.connections if each.channel.client.client_id == "p")
+            publisher.stream.writer.write_eof()  # type: ignore[union-attr]
+            await until(lambda: connection._eof)
+            await node.pass_time(9)
+            await publisher.settle()
+            assert connection in node.server.connections and connection._lost is None
+            await node.pass_time(2)
+            await publisher.expect_closed()
+            await node.pass_time(11)
+            await until(lambda: connection not in node.server.connections)
+    finally:
+        await node.stop()
+
+
+async def test_a_client_that_has_closed_its_side_gets_its_acknowledgement() -> None:
+    async with provided() as provider, asked(provider) as node:
+        free = held(provider)
+        publisher = await node.client("p")
+        await publisher.send(Publish("t", b"x", 1, packet_id=1))
+        await until(lambda: provider.of("OnMessagePublish"))
+        publisher.stream.writer.write_eof()  # type: ignore[union-attr]
+        free.set()
+        await publisher.expect(Ack, type=c.PUBACK, packet_id=1)
+        await publisher.expect_closed()
 
 
 async def test_a_provider_that_hangs_is_not_waited_for_each_time(caplog: pytest.LogCaptureFixture) -> None:
