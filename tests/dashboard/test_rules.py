@@ -1,4 +1,4 @@
-"""Rules: created and tested by hand, triggered by real messages; resources with what waits; roles, links, hostile names."""
+"""Rules: created and tested by hand, triggered by real messages; resources whose rows wait; roles, links, names."""
 
 import asyncio
 import json
