@@ -44,7 +44,7 @@ class GroupCommit:
 
     ``trouble``: why nothing can be written at present, or None. ``written`` grows with every record, so that a caller
     can find out whether something was written since. ``message_bytes``: total size of the records of all messages that
-    are held and have been written."""
+    are held and have been written. ``on_cut`` is called before a batch is cut, and may add records about all of it."""
 
     __slots__ = (
         "_budget",
@@ -65,6 +65,7 @@ class GroupCommit:
         "delivery_records",
         "log",
         "message_bytes",
+        "on_cut",
         "open_bytes",
         "open_done_bytes",
         "trouble",
@@ -103,6 +104,7 @@ class GroupCommit:
         self.open_bytes = 0
         self.open_done_bytes = 0
         self.message_bytes = 0
+        self.on_cut: Callable[[], None] | None = None
         self.delivery_records = PendingDeliveryRecords(wake, later)
         self._waiting: dict[CommitWaiter, None] = {}
         # (batch, the future that waits for it, whether trouble ends the wait)
@@ -197,6 +199,8 @@ class GroupCommit:
                     self._release_written(self.log.batch)
 
     def _cut(self) -> None:
+        if self.on_cut is not None:
+            self.on_cut()
         seq = self.log.batch
         encode = records.encode
         offset = first_offset(len(self._open))

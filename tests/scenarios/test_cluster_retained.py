@@ -14,6 +14,8 @@ from taipan.broker.cluster.nats.interface import HEADROOM
 from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.cluster.shared import retained
 from taipan.broker.cluster.shared.retained import BUCKET, ClusterRetained
+from taipan.broker.cluster.shared.unwritten import TABLE
+from taipan.broker.cluster.shared.values import UnwrittenRow
 from taipan.broker.cluster.wire import thing_key
 from taipan.broker.mqtt.constants import MESSAGE_EXPIRY_INTERVAL, PUBACK, USER_PROPERTY
 from taipan.broker.mqtt.message import Message
@@ -108,6 +110,7 @@ async def test_subscribe_waits_for_no_nats_and_qos_0_is_given_to_the_others_late
         await until_same(cluster, before=b"x", alone=b"y")
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("version", [4, 5])
 async def test_qos_1_is_refused_without_a_quorum_as_on_a_full_disk(
     version: int, monkeypatch: pytest.MonkeyPatch
@@ -353,6 +356,7 @@ async def test_a_delayed_message_is_as_late_as_it_is_retained() -> None:
         await until_same(cluster, t=b"late")
 
 
+@pytest.mark.interpreted
 async def test_what_others_have_taken_the_place_of_is_not_remembered_until_it_would_expire(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -398,6 +402,53 @@ async def test_a_batch_of_which_nats_loses_some_is_whole_and_in_order_in_the_end
         setattr(cluster.hub, fault, 0.0)
         await until(lambda: not part(cluster[0]).pending)
         await until_same(cluster, **{f"t/{number}": b"y%d" % (180 + number) for number in range(20)})
+
+
+def unwritten(node: Node) -> list[list[str]]:
+    """The topics in each row of changes that the bucket may not have."""
+    durability = node.server.broker.durability
+    assert durability is not None
+    rows = [value for table, _, value in durability.tables.rows() if table == TABLE]
+    return [sorted(each.topic for each in msgspec.msgpack.decode(row, type=UnwrittenRow).topics) for row in rows]
+
+
+def pending(node: Node) -> list[str]:
+    return sorted(change.topic for change in part(node)._changes.values())
+
+
+async def test_many_changes_that_nats_does_not_have_are_few_rows_and_none_when_it_has_them() -> None:
+    async with cluster_nodes(2, level="disk", zone={"receive_maximum": 2000}) as cluster:
+        await until(lambda: part(cluster[0]).joined)
+        cluster.hub.lose_request = 1.0
+        await burst(cluster[0], 300, 300)
+        rows = unwritten(cluster[0])
+        assert sorted(topic for row in rows for topic in row) == pending(cluster[0])
+        assert len(pending(cluster[0])) == 300 and len(rows) < 60, f"{len(rows)} rows"
+        cluster.hub.lose_request = 0.0
+        await until(lambda: not part(cluster[0]).pending)
+        assert unwritten(cluster[0]) == []
+
+
+async def test_of_a_row_only_what_nats_does_not_have_is_written_after_a_kill() -> None:
+    async with cluster_nodes(2, level="disk", zone={"receive_maximum": 2000}) as cluster:
+        await until(lambda: part(cluster[0]).joined)
+        cluster.hub.lose_request = 0.9
+        await burst(cluster[0], 300, 300)
+        await until(lambda: part(cluster[0]).pending < 250)
+        cluster.hub.lose_request = 1.0
+        await until(lambda: sorted(topic for row in unwritten(cluster[0]) for topic in row) == pending(cluster[0]))
+        assert 0 < part(cluster[0]).pending < 250
+        left = pending(cluster[0])
+        durability = cluster[0].server.broker.durability
+        assert durability is not None
+        await until(lambda: not durability.commit.pending)
+        await cluster.kill(0)
+        cluster.hub.lose_request = 0.0
+        await cluster.start(0)
+        assert set(pending(cluster[0])) <= set(left)
+        await until_same(cluster, **{f"t/{number}": b"x%d" % number for number in range(300)})
+        await until(lambda: not part(cluster[0]).pending)
+        assert unwritten(cluster[0]) == []
 
 
 async def test_two_nodes_that_write_batches_for_the_same_topics_agree() -> None:

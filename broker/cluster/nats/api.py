@@ -9,8 +9,7 @@ import msgspec
 from ...config import ClusterSettings
 from ..wire import UNREADABLE
 from .connection import ConnectionLost, NatsConnection, credential_of
-from .interface import ATTEMPT, BucketEntry, NatsRefused, NoAnswer, NoResponders, Unavailable
-from .protocol import headers_of
+from .interface import ATTEMPT, NatsRefused, NoAnswer, NoResponders, Unavailable
 
 PAUSE: Final = 0.2
 """Seconds between attempts if there is no leader."""
@@ -118,15 +117,6 @@ decode_ack = _decoder(PublishAck)
 decode_stored = _decoder(_StoredReply)
 decode_stream = _decoder(StreamInfo)
 decode_consumer = _decoder(_Consumer)
-
-
-def entry_of(key: str, data: bytes, revision: int, head: bytes) -> BucketEntry:
-    """Return the entry for a message of a bucket's stream. ``head``: its headers."""
-    if b"KV-Operation" in head or b"Nats-Marker-Reason" in head:
-        headers = headers_of(head)
-        if "KV-Operation" in headers or "Nats-Marker-Reason" in headers:
-            return BucketEntry(key, None, revision, data)
-    return BucketEntry(key, data, revision)
 
 
 async def ask(connection: NatsConnection, call: str, argument: object) -> bytes:

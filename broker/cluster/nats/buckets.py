@@ -27,7 +27,6 @@ from .api import (
     decode_ack,
     decode_stored,
     decode_stream,
-    entry_of,
     find_leader,
     has_no_quorum,
     no_jetstream,
@@ -51,7 +50,7 @@ from .interface import (
     fits,
 )
 from .protocol import headers_of
-from .watch import NatsWatch
+from .watch import NatsWatch, entry_of
 
 logger = logging.getLogger(__name__)
 

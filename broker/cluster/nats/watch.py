@@ -6,10 +6,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, Protocol
 
-from .api import NO_STREAM, PAUSE, ApiFailed, ask, decode_consumer, entry_of
+from .api import NO_STREAM, PAUSE, ApiFailed, ask, decode_consumer
 from .connection import ConnectionLost, Msg, NatsConnection
 from .interface import BucketEntry, NoAnswer, NoResponders, Unavailable
-from .protocol import delivered
+from .protocol import delivered, headers_of
 
 logger = logging.getLogger(__name__)
 
@@ -202,3 +202,12 @@ class NatsWatch:
                 self._on_current()
             except Exception:
                 logger.exception("nats_watcher_failed bucket=%s", self.bucket)
+
+
+def entry_of(key: str, data: bytes, revision: int, head: bytes) -> BucketEntry:
+    """Return the entry for a message of a bucket's stream. ``head``: its headers."""
+    if b"KV-Operation" in head or b"Nats-Marker-Reason" in head:
+        headers = headers_of(head)
+        if "KV-Operation" in headers or "Nats-Marker-Reason" in headers:
+            return BucketEntry(key, None, revision, data)
+    return BucketEntry(key, data, revision)

@@ -2,7 +2,8 @@
 
 ``retained`` has the retained messages; the broker calls it as ``Retaining.changes``. ``retained_values`` writes them
 for the bucket and reads them from it, ``retained_order`` decides which change of a topic is the later one, and
-``settling`` asks the other nodes before a retained message is cleared. ``rows`` has what operators store, such as users
-and rules; the tables call it as ``Tables.shared_rows``. Both are a ``SharedMap``. ``bucket_life`` identifies the bucket
-that a node has read, for the case that NATS loses it.
+``settling`` asks the other nodes before a retained message is cleared, and ``unwritten`` has the changes that the
+bucket may not have yet. ``rows`` has what operators store, such as users and rules; the tables call it as
+``Tables.shared_rows``. Both are a ``SharedMap``, and their encoded values are in ``values``. ``bucket_life`` identifies
+the bucket that a node has read, for the case that NATS loses it.
 """

@@ -15,8 +15,6 @@ import logging
 from collections.abc import Iterator
 from typing import Final
 
-import msgspec
-
 from ...core.cluster import ELECTION
 from ...loop.clock import JUMP
 from ...mqtt.message import Message
@@ -38,9 +36,11 @@ from ..nats.interface import (
 from ..wire import thing_key
 from .bucket_life import AGAIN, NEVER, BucketRecord, Version, each_of
 from .retained_order import RetainedChange, is_later
-from .retained_values import RetainedValue, RetainedValues, is_same
-from .settling import BEFORE, NOBODY, Moment, Settled, Settling
+from .retained_values import RetainedValues, is_same
+from .settling import NOBODY, Moment, Settled, Settling
 from .shared_map import AT_ONCE, KnownValue, SharedMap
+from .unwritten import Unwritten
+from .values import RetainedValue
 
 logger = logging.getLogger(__name__)
 
@@ -54,17 +54,6 @@ _SUPERSEDED: Final = 1000
 """The number of messages with a Message Expiry Interval that are remembered after others have replaced them."""
 _LATER: Final = 60.0
 """Seconds after which a node deletes expired messages from the bucket, if the node that wrote them has not."""
-
-
-class Unwritten(msgspec.Struct, array_like=True, frozen=True):
-    """A row for a topic with a change that the bucket may not have yet. ``bucket`` and ``base`` say how far this node
-    had read: which bucket, and up to which revision. ``at`` is the date of the change, and ``moment`` the same time at
-    this node."""
-
-    bucket: str
-    base: int
-    at: float
-    moment: Moment = BEFORE
 
 
 class _Known(KnownValue):
@@ -86,7 +75,7 @@ class ClusterRetained(SharedMap[RetainedChange, _Known, str, tuple[str, Retained
         self._broker = context.broker
         self._clock = context.clock
         self._values = RetainedValues(context)
-        self._rows = context.tables.open("retained_unwritten", Unwritten)
+        self._unwritten = Unwritten(context.tables, self._life)
         # Deletions by this node that the watch has not reported yet.
         self._deleted: dict[str, int] = {}
         # (when, key, revision, date): messages that will have expired by then
@@ -103,13 +92,14 @@ class ClusterRetained(SharedMap[RetainedChange, _Known, str, tuple[str, Retained
     def start(self) -> None:
         """Write missing changes to the bucket, and follow it."""
         self._broker.retaining.changes = self
-        for topic, row in list(self._rows.items()):
-            change = self._change(topic, row.base, row.at)
+        joined = self._life.joined
+        for bucket, each in self._unwritten.start():
+            change = self._change(each.topic, each.base, each.at)
+            change.at = each.at
             change.late = change.restored = True
-            change.moment = row.moment
-            joined = self._life.joined
-            if joined is None or joined.id != row.bucket:
-                change.base = 0
+            change.moment = each.moment
+            change.base = each.base if joined is not None and joined.id == bucket else 0
+            self._unwritten.note(change)
         self._follow()
         self._tasks.run(self._sweep())
 
@@ -120,6 +110,7 @@ class ClusterRetained(SharedMap[RetainedChange, _Known, str, tuple[str, Retained
             self._life.reached(self._last)
         self._unfollow()
         self._settling.stop()
+        self._unwritten.stop()
         for change in self._changes.values():
             change.decided(change.count)
         self._changes.clear()
@@ -131,8 +122,7 @@ class ClusterRetained(SharedMap[RetainedChange, _Known, str, tuple[str, Retained
     def forget(self) -> None:
         """Forget the bucket, because this node leaves the cluster and keeps its own retained messages."""
         self._life.forget()
-        for topic, _ in list(self._rows.items()):
-            self._rows.remove(topic)
+        self._unwritten.forget()
 
     @property
     def pending(self) -> int:
@@ -163,10 +153,8 @@ class ClusterRetained(SharedMap[RetainedChange, _Known, str, tuple[str, Retained
         return None if change is None or not change.waiting else change.decision()
 
     def changed(self, topic: str) -> asyncio.Future[None] | None:
-        name = thing_key(topic)
-        joined = self._life.joined
         # Everything that this node has read of the bucket is from before this change, including deletions.
-        base = self._last if self.joined else 0 if joined is None else joined.reached
+        base = self._last if self.joined else self._reached()[1]
         moment = self._settling.moment
         at, writable = moment[1] + self._clock.skew, self.writable
         change = self._change(topic, base, at)
@@ -175,10 +163,9 @@ class ClusterRetained(SharedMap[RetainedChange, _Known, str, tuple[str, Retained
         change.moment = moment
         if not writable:
             change.late = True
-        change.base = max(change.base, base, self._deleted.get(name, 0))
+        change.base = max(change.base, base, self._deleted.get(change.name, 0))
         # In the same batch as the message itself: an acknowledged change outlives this process, and is written later.
-        bucket = "" if joined is None else joined.id
-        self._rows.put(topic, Unwritten(bucket, change.base, change.at, change.moment))
+        self._unwritten.note(change)
         # While the bucket can be written, a retained message is acknowledged when it is on this node's disk.
         return None if writable and self._broker.retained.get(topic) is not None else change.decision()
 
@@ -194,8 +181,8 @@ class ClusterRetained(SharedMap[RetainedChange, _Known, str, tuple[str, Retained
     def _batched(self, change: RetainedChange) -> BucketWrite | None:
         if change.late or not self.joined:
             return None
-        message = self._broker.retained.get(change.topic)
-        if message is None or self._broker.retained.expired(message, self._clock.now()):
+        message = self._message(change.topic)
+        if message is None:
             return None
         data = self._values.encoded(message, None, change.at, change.moment)
         if not fits(data, self._nats.max_payload):
@@ -231,9 +218,7 @@ class ClusterRetained(SharedMap[RetainedChange, _Known, str, tuple[str, Retained
         while True:
             await self._ready.wait()
             count = change.count
-            message = self._broker.retained.get(change.topic)
-            if message is not None and self._broker.retained.expired(message, self._clock.now()):
-                message = None
+            message = self._message(change.topic)
             data = None if message is None else self._values.encoded(message, None, change.at, change.moment)
             try:
                 revision = await self._write_value(change, data)
@@ -334,7 +319,7 @@ class ClusterRetained(SharedMap[RetainedChange, _Known, str, tuple[str, Retained
     def _done(self, change: RetainedChange, revision: int, entry: BucketEntry | None = None) -> None:
         """End a change, because the bucket has it, or (``entry``) a newer one."""
         self._changes.pop(change.name, None)
-        self._rows.remove(change.topic)
+        self._unwritten.done(change)
         if not self._changes:
             self._written_or_not.tell()
         change.decided(change.count)
@@ -388,7 +373,7 @@ class ClusterRetained(SharedMap[RetainedChange, _Known, str, tuple[str, Retained
         message = self._values.message(value)
         self._known[entry.key] = _Known(message.topic, entry.revision)
         self._will_expire(entry.key, message, entry.revision, _LATER)
-        if self._broker.retained.expired(message, self._clock.now()) or not self._broker.retaining.take(message):
+        if self._is_expired(message) or not self._broker.retaining.take(message):
             # The message that was here before is not the one that the others have.
             self._broker.retaining.take(Message(message.topic, b"", retain=True))
 
@@ -396,6 +381,15 @@ class ClusterRetained(SharedMap[RetainedChange, _Known, str, tuple[str, Retained
         return self._values.read(entry, self._topic_of(entry.key))
 
     # ------------------------------------------------------------------ expiry
+
+    def _message(self, topic: str) -> Message | None:
+        """Return this node's message of a topic, unless it has expired."""
+        message = self._broker.retained.get(topic)
+        return None if message is None or self._is_expired(message) else message
+
+    def _is_expired(self, message: Message) -> bool:
+        deadline = self._broker.retained.deadline(message)
+        return deadline is not None and self._clock.now() >= deadline
 
     def _will_expire(self, name: str, message: Message, revision: int, later: float) -> None:
         deadline = self._broker.retained.deadline(message)
@@ -417,6 +411,7 @@ class ClusterRetained(SharedMap[RetainedChange, _Known, str, tuple[str, Retained
         while True:
             await asyncio.sleep(SWEEP)
             _ = self.takes  # it notes since when
+            self._unwritten.tidy()
             if not self.joined:
                 continue
             self._life.reached(self._last)
@@ -446,8 +441,8 @@ class ClusterRetained(SharedMap[RetainedChange, _Known, str, tuple[str, Retained
         name = thing_key(topic)
 
         def offered(entry: BucketEntry | None) -> tuple[bytes, int] | None:
-            message = self._broker.retained.get(topic)
-            if message is None or self._broker.retained.expired(message, self._clock.now()):
+            message = self._message(topic)
+            if message is None:
                 return None
             read = None if entry is None else self._read(entry)
             base = 0
@@ -466,8 +461,9 @@ class ClusterRetained(SharedMap[RetainedChange, _Known, str, tuple[str, Retained
             await self._offer(name, offered)
 
     def _own(self) -> Iterator[tuple[str, str]]:
-        topics = list(self._broker.retained.topics())
-        return ((thing_key(topic), topic) for topic in topics if not topic.startswith("$SYS"))
+        for topic in list(self._broker.retained.topics()):
+            if not topic.startswith("$SYS"):
+                yield thing_key(topic), topic
 
     def _fits(self, own: str) -> bool:
         message = self._broker.retained.get(own)

@@ -33,10 +33,11 @@ class RetainedChange(SharedChange):
     read the bucket then. If the message has expired, ``at`` is 0 and ``expired`` is the date of the message. ``count``
     grows with each change, and ``sent`` is the count that is written together with other topics. ``restored``: the
     change was made before this node's start, and the node may have forgotten later changes. ``waiting`` has futures,
-    each with the count of a change: they are done when the bucket has that change, or a later one.
+    each with the count of a change: they are done when the bucket has that change, or a later one. ``row`` is the row
+    that has the change (``unwritten``).
     """
 
-    __slots__ = ("at", "base", "count", "expired", "moment", "restored", "sent", "topic", "waiting")
+    __slots__ = ("at", "base", "count", "expired", "moment", "restored", "row", "sent", "topic", "waiting")
 
     def __init__(self, name: str, topic: str, base: int, at: float) -> None:
         super().__init__(name)
@@ -46,6 +47,7 @@ class RetainedChange(SharedChange):
         self.expired = 0.0
         self.count = self.sent = 0
         self.restored = False
+        self.row = ""
         self.moment = BEFORE
         self.waiting: list[tuple[int, asyncio.Future[None]]] = []
 

@@ -22,32 +22,12 @@ from ..wire import MALFORMED, Header, thing_key, valid_body, valid_time
 from .bucket_life import RECORD, Version
 from .retained_order import EntryOrigin
 from .settling import BEFORE, Moment
+from .values import Deletion, RetainedValue
 
 _BESIDE: Final = 2048
 """Bytes for a message besides topic, payload, properties and names; always enough."""
 _PUBLISHERS: Final = 1000
 """The number of publishers that are remembered, so that their messages share them."""
-
-
-class RetainedValue(msgspec.Struct, array_like=True, frozen=True):
-    """A retained message as in the bucket; its time is a date. ``mountpoint`` is that of its publisher. ``version`` is
-    set if the message was written again after the loss of a bucket: how far the node had read the lost one. ``at`` is
-    the date when the message was retained, which is later than its own date if it was delayed or copied, or 0 if it is
-    not known. ``moment`` is the same time at the writing node."""
-
-    body: records.StoredBody
-    mountpoint: str
-    version: Version | None = None
-    at: float = 0.0
-    moment: Moment = BEFORE
-
-
-class Deletion(msgspec.Struct, array_like=True, frozen=True):
-    """The value of a deletion. ``at`` is the date of the clear, or of the message that has expired. ``until`` has, by
-    the uid of each node that has answered the question of the clear, the moment up to which its changes are older."""
-
-    at: float
-    until: dict[str, Moment] = {}
 
 
 class RetainedValues:

@@ -12,14 +12,13 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Final, NamedTuple
 
-import msgspec
-
 from ...persistence.tables import NotAgreed
 from ..context import ClusterContext
 from ..nats.interface import BucketEntry, NoAnswer, TooLarge, Unavailable, Unknown, WrongRevision, fits
 from ..wire import MALFORMED, OVERHEAD, thing_key
 from .bucket_life import AGAIN, NEVER, RECORD, BucketRecord, Version, each_of
 from .shared_map import AT_ONCE, KnownValue, SharedChange, SharedMap
+from .values import RowValue, RowVersion
 
 logger = logging.getLogger(__name__)
 
@@ -39,28 +38,6 @@ _MAX_GONE: Final = 10_000
 """The number of deleted rows whose versions are remembered."""
 
 _OTHER_BUCKET: Final = -1
-
-
-class RowValue(msgspec.Struct, array_like=True, frozen=True):
-    """A row as in the bucket. ``version`` is set if the row was in an earlier bucket, which was lost: the version that
-    it had there."""
-
-    table: str
-    key: str
-    row: bytes
-    version: Version | None = None
-
-
-class RowVersion(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """The version of a row of this node. ``gone``: the row was deleted in that version."""
-
-    generation: int
-    revision: int
-    gone: bool
-
-    @property
-    def version(self) -> Version:
-        return self.generation, self.revision
 
 
 class _Operation:
@@ -466,7 +443,8 @@ class Rows(SharedMap[_Change, _Known, _Row, RowValue]):
         )
 
     def _own(self) -> Iterator[tuple[str, _Row]]:
-        return ((thing_key(f"{table}\0{key}"), _Row(table, key, value)) for table, key, value in self._tables.shared())
+        for table, key, value in self._tables.shared():
+            yield thing_key(f"{table}\0{key}"), _Row(table, key, value)
 
     def _fits(self, own: _Row) -> bool:
         return fits(self._wire.write(RowValue(*own)), self._nats.max_payload)

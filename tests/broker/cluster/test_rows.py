@@ -10,7 +10,8 @@ import pytest
 
 from taipan.broker.cluster.context import ClusterContext
 from taipan.broker.cluster.shared.bucket_life import RECORD
-from taipan.broker.cluster.shared.rows import LOST, NOT_JOINED, NOT_THERE, UNSURE, Rows, RowValue
+from taipan.broker.cluster.shared.rows import LOST, NOT_JOINED, NOT_THERE, UNSURE, Rows
+from taipan.broker.cluster.shared.values import RowValue
 from taipan.broker.cluster.wire import thing_key
 from taipan.broker.persistence.tables import NotAgreed, RowTooLarge, Table
 from taipan.broker.server import Server
