@@ -1,5 +1,6 @@
 """The simulation of a cluster: some seeds of it, and that it finds what is wrong, the same each time."""
 
+import contextvars
 import gc
 import os
 import subprocess
@@ -7,13 +8,17 @@ import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from taipan.broker.cluster.replicas.origin import OriginCopies
+from taipan.broker.persistence.log.sqlite_log import SqliteLog
 from tools.simulation import promises
 from tools.simulation.client import ControllerClient, DeviceClient, Sent, SimulatedClient
-from tools.simulation.disk import SimulatedLog
+from tools.simulation.disk import SimulatedDisk, SimulatedLog
+from tools.simulation.files import mount, simulated_writers
+from tools.simulation.loop import Life, life
 from tools.simulation.world import (
     BURSTS,
     CLEARS,
@@ -206,6 +211,21 @@ def test_seeds_that_failed_where_disks_are_lost(seed: int) -> None:
     it again for good. NATS did not answer when the lost node left, and it did not try again."""
     done = simulate("--seed", str(seed), "--features", REPLICATED)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_death_of_a_node_closes_a_log_that_has_no_writer_yet(tmp_path: Path) -> None:
+    """The node died between the two. Its next start waited for the file until the end of the run."""
+    log = SqliteLog(tmp_path / "taipan.db")
+    with simulated_writers():
+        node = Life("n1.1")
+        disk = mount(node, SimulatedDisk(Random(1)))
+        started = contextvars.copy_context()
+        started.run(life.set, node)
+        started.run(log.open)
+        disk.crash()
+        again = SqliteLog(log.path)
+        again.open()
+        again.checkpoint_and_close()
 
 
 @pytest.mark.slow

@@ -7,6 +7,8 @@ from queue import Empty
 from typing import Any, Final
 from unittest.mock import patch
 
+import apsw
+
 from taipan.broker.cluster.replicas import copies
 from taipan.broker.persistence.log import write_ahead_log
 from taipan.broker.persistence.log.log_writer import Append, Job, LogWriter
@@ -22,6 +24,7 @@ class Disk:
     def __init__(self, speed: SimulatedDisk) -> None:
         self.speed = speed
         self.writers: list[SimulatedWriter] = []
+        self.connections: list[apsw.Connection] = []
         self.on_append: Callable[[], None] = lambda: None
 
     def crash(self) -> None:
@@ -29,6 +32,9 @@ class Disk:
         for writer in self.writers:
             writer.crash()
         self.writers.clear()
+        for connection in self.connections:  # those of logs that have no writer yet, too
+            connection.close(True)
+        self.connections.clear()
 
 
 _disks: Final[dict[Life, Disk]] = {}
@@ -89,13 +95,20 @@ class SimulatedWriter(LogWriter):
             if job is None:
                 break
             self.work(job)
-        self._log._abandon()
+
+
+def _opened(connection: apsw.Connection) -> None:
+    """Note the node that has opened a file."""
+    owner = life.get()
+    if owner is not None and owner in _disks:
+        _disks[owner].connections.append(connection)
 
 
 @contextmanager
 def simulated_writers() -> Iterator[None]:
     """All stores that are opened within this context have such writers."""
     with (
+        patch.object(apsw, "connection_hooks", [*apsw.connection_hooks, _opened]),
         patch.object(write_ahead_log, "LogWriter", SimulatedWriter),
         patch.object(copies, "LogWriter", SimulatedWriter),
     ):
