@@ -133,9 +133,12 @@ class HostedServer(Server):
         internal = self.nats_cluster.zone_of(listener)
         return self.host.zone_of(listener) if internal is None else internal
 
-    async def _recover(self, store: Store, loop: asyncio.AbstractEventLoop) -> None:
-        """Restore the state in steps: the clients of the host do not wait for it."""
+    async def _read(self, store: Store) -> None:
+        """Read in another thread: the clients of the host do not wait for it."""
         await asyncio.to_thread(store.read)
+
+    async def _recover(self, store: Store, loop: asyncio.AbstractEventLoop) -> None:
+        """Restore the state in steps, for the same reason."""
         for _ in self._restore(store, loop):
             await asyncio.sleep(0)
 

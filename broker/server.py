@@ -1,7 +1,6 @@
 """Server: the MQTT side of a node, assembled. The code reads as a list of what is created and started, in order."""
 
 import asyncio
-import gc
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
@@ -38,6 +37,7 @@ from .extensions.slow_subscriptions import SlowSubscriptions
 from .extensions.tracing import Tracing
 from .loop.budget import DELIVERIES_PER_ITERATION
 from .loop.clock import Clock, WallTime
+from .loop.collector import without_collection
 from .loop.ticker import Ticker
 from .loop.timers import Timers
 from .mqtt.constants import V5
@@ -291,11 +291,10 @@ class Server:
         try:
             self._poller = Poller(loop) if HAS_EPOLL else None
             self._prepare_for_clients()
-            if self._nats_cluster is not None:
-                salvaged = await self._nats_cluster.prepare()
-                if self.store is not None:
-                    self.store.salvaged_before = salvaged
             if self.store is not None:
+                await self._read(self.store)
+                if self._nats_cluster is not None:
+                    await self._nats_cluster.prepare(self.store)
                 await self._recover(self.store, loop)
                 await self.store.flush()
             if self._nats_cluster is None:
@@ -325,6 +324,8 @@ class Server:
             await self.access.stop()
             if self.store is not None and self.broker.durability is not None:
                 await self.store.close()
+            elif self.store is not None:
+                self.store.abandon()
             raise
         if self.banned.any_kicking:
             self.banned_clients.look_at_all()  # left by a crash, or banned on another node
@@ -345,17 +346,16 @@ class Server:
             self.listeners.append(made)
             self._facts[label] = self._facts_of(made, listener, zone)
 
+    async def _read(self, store: Store) -> None:
+        """Read all durable state."""
+        with without_collection():
+            store.read()
+
     async def _recover(self, store: Store, loop: asyncio.AbstractEventLoop) -> None:
-        """Restore all durable state, before clients are accepted."""
-        # Millions of objects that will all stay.
-        collecting = gc.isenabled()
-        gc.disable()
-        try:
+        """Restore what was read, before clients are accepted."""
+        with without_collection():
             for _ in self._restore(store, loop):
                 pass
-        finally:
-            if collecting:
-                gc.enable()
 
     def _restore(self, store: Store, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
         """Restore what the store has read, in steps."""

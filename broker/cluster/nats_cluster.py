@@ -12,11 +12,11 @@ from ..config import ZoneSettings
 from ..core.cluster import IN_SYNC, ChangeRefused, CopyStatus, Handler, Member, NodeUnreachable
 from ..core.outcome import Outcome
 from ..mqtt.message import Message
-from ..persistence.log.salvage import SalvageReport
 from ..session.client_info import ClientInfo
 from ..session.limits import Limits
 from ..session.session import Session
 from ..store.restored import ZoneOf
+from ..store.store import Store
 from .calls import Calls
 from .context import ClusterContext
 from .exclusive import ClusterExclusive
@@ -120,17 +120,18 @@ class NatsCluster:
         self.shipping = Shipping(self.context, self.membership, self._make_records())
         self.shipping.record.on_replaced.append(self._replaced)
 
-    async def prepare(self) -> SalvageReport | None:
-        """Find out whether another node has taken over this one, before the store is opened. If the file of the store
-        was read for that, return what was damaged in it.
+    async def prepare(self, store: Store) -> None:
+        """Find out whether another node has taken over this one, before the store, which was read, is opened.
 
         :raises NatsRefused: this NATS cannot be used.
         """
-        if self.takeovers is None or self.replica_records is None or self._directory is None:
-            return None
-        await self.nats.start()
-        self._connected = True
-        return await returning.settle(self.context, self.replica_records, self._directory)
+        if self._directory is None or self.context.hosted_by:
+            return
+        identity = returning.identity_in(store)
+        if returning.may_have_record(self.context, identity):
+            await self.nats.start()
+            self._connected = True
+            await returning.settle(self.context, store, identity, self._directory)
 
     def _replaced(self, record: ReplicaRecord) -> None:
         node = self.context.node
@@ -182,10 +183,10 @@ class NatsCluster:
 
     async def _is_hosted(self) -> bool:
         """Return whether another node runs this one from its copy."""
-        if self.takeovers is None or self.replica_records is None:
+        if self._directory is None or self.context.hosted_by:
             return False
         try:
-            record = await returning.read_own_record(self.context, self.replica_records)
+            record = await returning.read_own_record(self.context)
         except (Unavailable, NoAnswer):
             return False
         return record is not None and bool(record.hosted_by) and not record.ended

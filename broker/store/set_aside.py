@@ -1,41 +1,16 @@
-"""Stores that are not in use: whether one is intact, a row of one, and moving one out of the way."""
+"""Stores that are not in use: whether one is intact, and moving one out of the way."""
 
 import time
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
-from ..persistence.log.batch import decode
 from ..persistence.log.errors import StoreError
 from ..persistence.log.files import sync_directory
-from ..persistence.log.salvage import SalvageReport
 from ..persistence.log.sqlite_log import SqliteLog
-from .recovery import read_batches
 from .store import CHECK_FILE, FILE
 
 _FILES: Final = (f"{FILE}*", CHECK_FILE, "cluster-routes")
 """The files that belong to a store: with those of SQLite, and what a node has learned with that data."""
-
-
-class FoundRow(NamedTuple):
-    """A row; ``None`` if there is none. ``salvaged``: the damage that was found in the file, which is intact now."""
-
-    row: bytes | None
-    salvaged: SalvageReport | None
-
-
-def read_row(directory: Path, table: str, key: str) -> FoundRow:
-    """Return a row of the store in a data directory that no process uses. Reads all of the store. Raises StoreError if
-    that is not possible."""
-    if not (directory / FILE).exists():
-        return FoundRow(None, None)
-    log = SqliteLog(directory / FILE)
-    log.open()
-    salvaged = log.salvaged
-    try:
-        state = read_batches((seq, decode(data)) for seq, data in log.scan())
-    finally:
-        log.checkpoint_and_close()
-    return FoundRow(state.rows.get(table, {}).get(key), salvaged)
 
 
 def is_intact(directory: Path) -> bool:

@@ -1,6 +1,7 @@
 """Store: durability level ``disk``, assembled from the log file, recovery, compaction and shutdown."""
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
@@ -19,7 +20,6 @@ from ..persistence.log.backup_file import BackupHead, BackupWriter
 from ..persistence.log.batch import decode
 from ..persistence.log.check_file import CheckFile
 from ..persistence.log.errors import StoreError
-from ..persistence.log.salvage import SalvageReport
 from ..persistence.log.sqlite_log import SqliteLog
 from ..persistence.log.write_ahead_log import WriteAheadLog
 from ..persistence.tables import Tables
@@ -56,8 +56,6 @@ class Store:
         self._accept_loss = accept_loss
         self._check = CheckFile(directory / CHECK_FILE)
         self._log = SqliteLog(directory / FILE, check=self._check)
-        # What was damaged in the file when it was read before this start, and is not any more.
-        self.salvaged_before: SalvageReport | None = None
         # The results of the start.
         self.loss = StoreLoss()
         self._state: RecoveredState | None = None
@@ -67,8 +65,8 @@ class Store:
         self.compaction: Compaction
 
     def read(self) -> None:
-        """Read the file; another thread may do so, before ``open``. Raises StoreError with a one-line message if the
-        file cannot be used."""
+        """Read the file; another thread may do so. ``open`` follows, or ``abandon``. Raises StoreError with a one-line
+        message if the file cannot be used."""
         log = self._log
         try:
             log.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -76,11 +74,21 @@ class Store:
             raise StoreError(f"node.data_dir {log.path.parent}: {error.strerror}") from None
         self._check.read()
         log.open()
-        log.salvaged = log.salvaged or self.salvaged_before
         self._state = read_batches(self._batches(), self._queue_memory)
         self._state.load_inflight(log.read)
         if log.salvaged is not None:
             logger.error("store_damaged file=%s setting=node.data_dir report=%s", log.path, log.salvaged)
+
+    def row(self, table: str, key: str) -> bytes | None:
+        """Return a row that ``read`` has found; None: there is none."""
+        assert self._state is not None
+        return self._state.rows.get(table, {}).get(key)
+
+    def abandon(self) -> None:
+        """Close the file that ``read`` has opened."""
+        self._state = None
+        with contextlib.suppress(StoreError):
+            self._log.checkpoint_and_close()
 
     def open(
         self,
@@ -92,7 +100,7 @@ class Store:
         memory_limit: int = 0,
         budget: LoopBudget | None = None,
     ) -> Durability:
-        """Fill ``tables``, and write from now on. Reads the file unless ``read`` has done so, and raises its error.
+        """Fill ``tables``, and write from now on. Reads the file unless ``read`` has done so, and raises its errors.
 
         ``memory_limit``: limit of the node in bytes, 0: none. Data that is being written uses memory several times.
         ``budget``: as for ``GroupCommit``."""

@@ -130,6 +130,13 @@ class SimulatedStore(Store):
         self.on_trouble = lambda _: None
         self.log: SimulatedLog
 
+    def read(self) -> None:
+        self._state = read_batches(sorted(self._disk.batches.items()), self._queue_memory)
+        self._state.load_inflight(self._read)
+
+    def abandon(self) -> None:
+        self._state = None
+
     def open(
         self,
         loop: asyncio.AbstractEventLoop,
@@ -140,8 +147,9 @@ class SimulatedStore(Store):
         memory_limit: int = 0,
         budget: LoopBudget | None = None,
     ) -> Durability:
-        self._state = read_batches(sorted(self._disk.batches.items()), self._queue_memory)
-        self._state.load_inflight(self._read)
+        if self._state is None:
+            self.read()
+        assert self._state is not None
         self.log = SimulatedLog(self._disk, self._life, self._on_durable)
         self.durability = Durability(
             self.log,  # type: ignore[arg-type]

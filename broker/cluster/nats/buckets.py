@@ -410,6 +410,8 @@ class NatsBuckets:
         try:
             entry, _ = await self._last(connection, bucket, key)
         except (NoResponders, ApiFailed) as error:
+            if bucket not in self._names and isinstance(error, ApiFailed) and error.err_code == NO_STREAM:
+                return None  # no node uses this bucket
             self.quorum = False
             raise Unavailable(f"no quorum: {error}") from error
         except ConnectionLost:
@@ -430,6 +432,8 @@ class NatsBuckets:
         return entry_of(key, stored.data, stored.seq, stored.hdrs), headers.get("Nats-Msg-Id", "")
 
     def watch(self, bucket: str, on_entry: Callable[[BucketEntry], None], on_current: Callable[[], None]) -> NatsWatch:
+        if bucket not in self._names:
+            self._names = (*self._names, bucket)
         made = NatsWatch(self, bucket, on_entry, on_current)
         self._watches.append(made)
         return made

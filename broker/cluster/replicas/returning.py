@@ -2,7 +2,8 @@
 longer here.
 
 Then the data on its disk is old: the node moves it to another directory, and starts as an empty one. It waits until the
-node that runs in its place has left, since two nodes of one name never run at once."""
+node that runs in its place has left, since two nodes of one name never run at once. This also applies if
+``cluster.replicas`` is 0 now: what the data was then decides."""
 
 import asyncio
 import logging
@@ -11,9 +12,8 @@ from typing import Final
 
 import msgspec
 
-from ...persistence.log.salvage import SalvageReport
-from ...store.set_aside import read_row, set_aside
-from ...store.store import FILE
+from ...store.set_aside import set_aside
+from ...store.store import Store
 from ..context import ClusterContext
 from ..members.identity import SELF, TABLE, Identity
 from ..nats.interface import REPLICAS as BUCKET
@@ -27,46 +27,61 @@ _LOOK_EVERY: Final = 0.5
 _TELL_EVERY: Final = 60.0
 
 
-async def read_own_record(context: ClusterContext, records: ReplicaRecords) -> ReplicaRecord | None:
+async def read_own_record(context: ClusterContext) -> ReplicaRecord | None:
     """Return this node's record. Raises Unavailable and NoAnswer."""
-    return records.decode(await context.nats.read(BUCKET, node_key(context.node)))
+    return ReplicaRecords(context).decode(await context.nats.read(BUCKET, node_key(context.node)))
 
 
-async def settle(context: ClusterContext, records: ReplicaRecords, directory: Path) -> SalvageReport | None:
-    """Set the store of a replaced node aside, and wait until its name is free. Called before the store is opened.
-    Return what was damaged in the file of the store.
+def identity_in(store: Store) -> Identity | None:
+    """Return the identity of the data that was read; ``None``: the store is empty."""
+    row = store.row(TABLE, SELF)
+    return None if row is None else msgspec.msgpack.decode(row, type=Identity)
+
+
+def may_have_record(context: ClusterContext, identity: Identity | None) -> bool:
+    """Return whether the name of this node may have a record: for its data, or for the data that it has lost."""
+    return bool(context.settings.replicas) or identity is None or identity.copied
+
+
+async def settle(context: ClusterContext, store: Store, identity: Identity | None, directory: Path) -> None:
+    """Set the store of a replaced node aside, and wait until its name is free. Called between ``read`` and ``open`` of
+    the store in ``directory``.
 
     Without NATS, the node starts with the data that it has: it acknowledges nothing until it knows its record. A node
-    without data waits: what its name had acknowledged may be in copies, and the others would forget it as soon as they
-    hear of a node of this name with other data."""
+    without data waits if it is to have copies: what its name had acknowledged may be in copies, and the others would
+    forget it as soon as they hear of a node of this name with other data."""
     try:
-        record = await read_own_record(context, records)
+        record = await read_own_record(context)
     except (Unavailable, NoAnswer) as error:
-        if (directory / FILE).exists():
+        if identity is not None:
             logger.warning("replaced_unknown error=%s setting=cluster.servers", str(error) or type(error).__name__)
-            return None
-        record = await _until_known(context, records)
+        if identity is not None or not context.settings.replicas:
+            return
+        record = await _until_known(context)
     if record is None:
-        return None
-    row, salvaged = await asyncio.to_thread(read_row, directory, TABLE, SELF)
-    has_data = row is not None and msgspec.msgpack.decode(row, type=Identity).uid == record.uid
-    if has_data and not record.hosted_by:
-        return salvaged
-    if has_data:
-        aside = await asyncio.to_thread(set_aside, directory)
+        return
+    if identity is not None and identity.uid == record.uid:
+        if not record.hosted_by:
+            return
+        aside = await asyncio.to_thread(_begin_again, store, directory)
         logger.warning("store_set_aside node=%s by=%s directory=%s", context.node, record.hosted_by, aside)
-        salvaged = None
-    await _until_free(context, records, record)
-    return salvaged
+    await _until_free(context, record)
 
 
-async def _until_known(context: ClusterContext, records: ReplicaRecords) -> ReplicaRecord | None:
+def _begin_again(store: Store, directory: Path) -> Path:
+    store.abandon()
+    aside = set_aside(directory)
+    store.read()
+    return aside
+
+
+async def _until_known(context: ClusterContext) -> ReplicaRecord | None:
     """Return this node's record as soon as NATS can be read."""
     loop = asyncio.get_running_loop()
     tell_at = 0.0
     while True:
         try:
-            return await read_own_record(context, records)
+            return await read_own_record(context)
         except (Unavailable, NoAnswer) as error:
             if loop.time() >= tell_at:
                 tell_at = loop.time() + _TELL_EVERY
@@ -75,7 +90,7 @@ async def _until_known(context: ClusterContext, records: ReplicaRecords) -> Repl
         await asyncio.sleep(_LOOK_EVERY)
 
 
-async def _until_free(context: ClusterContext, records: ReplicaRecords, record: ReplicaRecord | None) -> None:
+async def _until_free(context: ClusterContext, record: ReplicaRecord | None) -> None:
     loop = asyncio.get_running_loop()
     tell_at = 0.0
     while record is not None and not record.ended and (record.hosted_by or record.in_sync):
@@ -86,6 +101,6 @@ async def _until_free(context: ClusterContext, records: ReplicaRecords, record: 
             logger.warning("waits_for_own_copy node=%s host=%s detail=%s", context.node, where, detail)
         await asyncio.sleep(_LOOK_EVERY)
         try:
-            record = await read_own_record(context, records)
+            record = await read_own_record(context)
         except (Unavailable, NoAnswer):
             continue

@@ -84,6 +84,7 @@ class SqliteLog:
         """Open the file, or create it. A damaged file is moved away, and its intact batches are written to a new one.
 
         Raises NewerSchema, or StoreError if the file cannot be read or written. Each message is one line."""
+        self.salvaged = None
         try:
             put_in_place(self.path)
             if not self.path.exists():

@@ -19,6 +19,7 @@ from taipan.broker.cluster.nats.connection import NatsConnection
 from taipan.broker.cluster.nats.interface import (
     BUCKETS,
     HEADROOM,
+    REPLICAS,
     NatsRefused,
     NoAnswer,
     TooLarge,
@@ -152,6 +153,17 @@ async def test_a_bucket_that_somebody_deletes_is_made_again() -> None:
         await until(lambda: lost == ["rows"])
         assert await a.write("rows", "new", b"", 0, "m") == 1
         await told.until(("new", b""))
+
+
+async def test_a_bucket_that_no_node_uses_has_no_entries_and_is_created_for_a_watch() -> None:
+    """Without ``cluster.replicas``, no node creates bucket ``replicas``."""
+    async with NatsServers() as servers, client(servers.urls) as a:
+        assert await a.read(REPLICAS, "b") is None and a.quorum
+        told = Told(a, REPLICAS)
+        await until(lambda: told.watch.current)
+        await a.write(REPLICAS, "b", b"1", 0, "n1")
+        await told.until(("b", b"1"))
+        assert a.quorum
 
 
 async def test_without_a_server_at_the_start_it_comes_later(caplog: pytest.LogCaptureFixture) -> None:

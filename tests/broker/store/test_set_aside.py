@@ -5,10 +5,12 @@ from pathlib import Path
 from taipan.broker.persistence.log import records
 from taipan.broker.persistence.log.batch import encode
 from taipan.broker.persistence.log.sqlite_log import SqliteLog
-from taipan.broker.store.set_aside import is_intact, read_row, set_aside
+from taipan.broker.store.set_aside import is_intact, set_aside
+from taipan.broker.store.store import Store
 
 
 def filled(directory: Path) -> None:
+    directory.mkdir(exist_ok=True)
     log = SqliteLog(directory / "taipan.db")
     log.open()
     for number in range(1, 40):
@@ -17,13 +19,21 @@ def filled(directory: Path) -> None:
     log.checkpoint_and_close()
 
 
+def row(directory: Path, key: str = "key") -> bytes | None:
+    store = Store(directory)
+    store.read()
+    try:
+        return store.row("table", key)
+    finally:
+        store.abandon()
+
+
 def test_a_row_is_read(tmp_path: Path) -> None:
-    assert read_row(tmp_path, "table", "key").row is None
-    assert not list(tmp_path.iterdir())
-    filled(tmp_path)
-    assert read_row(tmp_path, "table", "key").row == b"row 39"
-    assert read_row(tmp_path, "table", "other").row is None
-    assert is_intact(tmp_path)
+    assert row(tmp_path) is None
+    filled(tmp_path / "filled")
+    assert row(tmp_path / "filled") == b"row 39"
+    assert row(tmp_path / "filled", "other") is None
+    assert is_intact(tmp_path / "filled")
 
 
 def test_a_flipped_byte_is_found(tmp_path: Path) -> None:
@@ -43,4 +53,16 @@ def test_a_store_moves_out_of_the_way(tmp_path: Path) -> None:
     aside = set_aside(tmp_path)
     assert aside.parent == tmp_path and aside.name.startswith("replaced-")
     assert sorted(each.name for each in tmp_path.iterdir()) == sorted(["lock", aside.name])
-    assert read_row(aside, "table", "key").row == b"row 39"
+    assert row(aside) == b"row 39"
+
+
+def test_a_store_whose_files_have_moved_is_empty_when_it_is_read_again(tmp_path: Path) -> None:
+    filled(tmp_path)
+    store = Store(tmp_path)
+    store.read()
+    assert store.row("table", "key") == b"row 39"
+    store.abandon()
+    set_aside(tmp_path)
+    store.read()
+    assert store.row("table", "key") is None and not store.damage
+    store.abandon()
