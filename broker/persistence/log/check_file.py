@@ -139,11 +139,11 @@ class CheckFile:
 
     def read(self) -> None:
         """Read the file. Raises StoreError if it exists but cannot be read."""
-        self.last, self.expected, self._generation = 0, None, 0
         try:
             content = self._files.read(self.path)
             self.present = content is not None
             if content is None:
+                self.last, self.expected, self._generation = 0, None, 0
                 return
             self._take(content)
             if self.expected is not None:
