@@ -221,15 +221,25 @@ async def test_a_message_that_its_node_could_not_write_is_cleared_though_its_nod
 
 
 async def test_a_message_that_follows_a_clear_stays_though_the_clear_is_written_after_it() -> None:
-    """Its client has seen the clear. The clear finds it in the bucket, within a second."""
+    """Its client has seen the clear, and its node has been asked about it."""
     async with cluster_nodes(2, cluster={"strict_subscribe": True}) as cluster:
         await retain(cluster[0], "t", b"old")
         await until_same(cluster, t=b"old")
         client = await cluster[0].client("follows")
         await client.subscribe("t", retain_handling=2)
+        handlers = part(cluster[0])._settling._calls._handlers
+        answer, asked = handlers[settling.SETTLE], asyncio.Event()
+
+        async def answered(node: str, argument: bytes) -> bytes:
+            found = await answer(node, argument)
+            asked.set()
+            return found
+
+        handlers[settling.SETTLE] = answered
         with slow_writes(cluster, 1, 0.2):
             clears = asyncio.create_task(retain(cluster[1], "t", b""))
             await client.expect_publish(topic="t", payload=b"")
+            await asked.wait()
             await client.publish("t", b"new", qos=1, retain=True)
             await clears
         await until_decided(cluster)

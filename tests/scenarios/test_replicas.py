@@ -17,6 +17,7 @@ from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.cluster.replicas import copies as copies_module
 from taipan.broker.cluster.replicas import shipping as shipping_module
 from taipan.broker.cluster.replicas import tail
+from taipan.broker.cluster.replicas.choice import CopyPlace
 from taipan.broker.cluster.replicas.copies import Copies
 from taipan.broker.cluster.replicas.frames import Resume
 from taipan.broker.cluster.replicas.records import ReplicaRecord, copy_directory
@@ -28,7 +29,7 @@ from taipan.broker.mqtt.packets import Ack, Will
 from taipan.broker.mqtt.reason_codes import QUOTA_EXCEEDED, SERVER_UNAVAILABLE, SUCCESS, USE_ANOTHER_SERVER
 from taipan.broker.persistence.log.batch import decode
 from taipan.broker.persistence.log.check_file import CheckFile, Digests
-from taipan.broker.persistence.log.errors import WriteTrouble
+from taipan.broker.persistence.log.errors import StoreError, WriteTrouble
 from taipan.broker.persistence.log.sqlite_log import SqliteLog
 from taipan.broker.store import compaction
 from tests.support.cluster_nodes import ClusterNodes, _CopiedLog, _logs_of_copies, cluster_nodes
@@ -463,6 +464,37 @@ async def test_an_answer_is_lost_after_the_last_batch(tmp_path: Path) -> None:
         await until_in_sync(cluster[0])
 
 
+async def test_copies_on_one_machine_are_an_alarm(tmp_path: Path) -> None:
+    async with replicated(tmp_path, cluster={"replica_timeout": 1.0}) as cluster:
+        alarms = cluster[0].server.alarms.active
+        await until(lambda: "replicas_one_machine" in alarms)
+        assert alarms["replicas_one_machine"].details["nodes"] == cluster.name(1)
+        shipping(cluster[0])._place = CopyPlace("", "another machine")
+        await until(lambda: "replicas_one_machine" not in alarms)
+
+
+async def test_a_disk_that_does_not_close_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until it does, no node is started from the files, and none fills them again."""
+    monkeypatch.setattr(copies_module, "CLOSE_TIMEOUT", 0.2)
+    async with replicated(tmp_path) as cluster:
+        cluster.expected = ("replica_not_closed", "replica_trouble")
+        await until_in_sync(cluster[0], cluster[1])
+        (log,) = _logs_of_copies(cluster[1])
+        publisher = await cluster[0].client("p")
+        await away(cluster[0], "s", 5, "t")
+        with log.lock:
+            await publisher.send(Publish("t", bytes(100_000), 1, packet_id=7))
+            await until(lambda: copies(cluster[1]).pending_bytes > 100_000)
+            with pytest.raises(StoreError, match="has not closed the files"):
+                await copies(cluster[1]).release(cluster.name(0))
+            with pytest.raises(StoreError, match="has not closed the files"):
+                await copies(cluster[1]).release(cluster.name(0))
+            copies(cluster[1]).accept_again(cluster.name(0))
+            await publisher.answer(Ack, type=c.PUBACK, packet_id=7)  # without this copy
+        await until_in_sync(cluster[0], cluster[1])
+        await assert_same_logs(cluster, 0, 1)
+
+
 async def test_an_old_revision_of_the_record(tmp_path: Path) -> None:
     """NATS reports the record late, or a server that was elected a moment ago does not have the newest one yet."""
     async with replicated(tmp_path) as cluster:
@@ -586,9 +618,9 @@ async def test_a_qos_2_handshake_waits_for_the_copy(tmp_path: Path) -> None:
 
 async def test_fewer_copies_than_replicas_min(tmp_path: Path) -> None:
     """Rather than going on without a copy, the node refuses, as with a disk in trouble."""
-    async with replicated(tmp_path, cluster={"replicas_min": 1, "replica_timeout": 2.0}) as cluster:
+    table = {"replicas_min": 1, "replica_timeout": 2.0}
+    async with replicated(tmp_path, cluster=table, expected=("replicas_trouble",)) as cluster:
         await until_in_sync(cluster[0], cluster[1])
-        cluster.expected = ("replicas_trouble",)
         await away(cluster[0], "s", 5, "t")
         new, old = await cluster[0].client("p5", 5), await cluster[0].client("p4", 4)
         await cluster.kill(1)

@@ -94,6 +94,7 @@ class ClusterNodes:
         listeners: list[dict[str, Any]] | None = None,
         cluster: dict[str, Any] | None = None,
         hub: VirtualNats | None = None,
+        expected: tuple[str, ...] = (),
         **config: Any,
     ) -> None:
         self.hub = hub or VirtualNats(Random(0))
@@ -105,7 +106,7 @@ class ClusterNodes:
         self._lives = [0] * count
         self._killed: set[Node] = set()
         self._ending: list[asyncio.Task[None]] = []
-        self.expected: tuple[str, ...] = ()
+        self.expected = expected
         for number in range(count):
             node = {**config.get("node", {}), "name": self.name(number), "data_dir": str(self._data_dir(number))}
             table = {"servers": ["nats://127.0.0.1:4222"], **(cluster or {})}

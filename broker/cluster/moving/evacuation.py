@@ -1,5 +1,6 @@
-"""Evacuation: an operator empties this node, for example before an upgrade. The node accepts no clients and closes its
-connections. If the clients do not connect to other nodes themselves, it moves their sessions to running nodes."""
+"""Evacuation: an operator empties this node, for example before an upgrade, or another node runs this lost one from its
+copy. The node accepts no clients and closes its connections. If the clients do not connect to other nodes themselves,
+it moves their sessions to running nodes."""
 
 import asyncio
 import logging
@@ -27,6 +28,7 @@ CAN: Final = "evacuation.can"
 TAKE: Final = "evacuation.take"
 SETTING: Final = "taipan-ctl cluster evacuation"
 """The name used in place of a setting for clients and the log."""
+_SETTING_HOSTED: Final = "cluster.failover_after"
 ALARM: Final = "node_evacuating"
 _DETAIL: Final = "an operator evacuates this node"
 _CLOSED_AT_ONCE: Final = 50
@@ -76,6 +78,9 @@ class NodeEvacuation:
         self._calls = calls
         self._handover = handover
         self._claims = claims
+        host = context.hosted_by
+        self._detail = f"{host} runs this lost node from its copy" if host else _DETAIL
+        self._setting = _SETTING_HOSTED if host else SETTING
         self.active = False
         self._starting = False
         self.grace = GRACE
@@ -108,8 +113,8 @@ class NodeEvacuation:
         self._set_aside.clear()
         self._told.clear()
         logger.warning("evacuation_started node=%s", node)
-        message = f"{_DETAIL}: it accepts no clients, and its clients and sessions move to other nodes"
-        self._context.alarms.activate(ALARM, message, {"setting": SETTING})
+        message = f"{self._detail}: it accepts no clients, and its clients and sessions move to other nodes"
+        self._context.alarms.activate(ALARM, message, {"setting": self._setting})
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def end(self) -> None:
@@ -135,7 +140,7 @@ class NodeEvacuation:
         return self._refuse() if self.active else None
 
     async def _refuse(self) -> Outcome:
-        return Outcome(reason_codes.USE_ANOTHER_SERVER, SETTING, _DETAIL)
+        return Outcome(reason_codes.USE_ANOTHER_SERVER, self._setting, self._detail)
 
     # --------------------------------------------------------------------- sending
 
@@ -179,7 +184,7 @@ class NodeEvacuation:
         code = reason_codes.USE_ANOTHER_SERVER
         some = list(self._context.channels.channels.values())[:_CLOSED_AT_ONCE]
         for channel in some:
-            disconnect(channel, code, _DETAIL, reason_codes.name(code), SETTING)
+            disconnect(channel, code, self._detail, reason_codes.name(code), self._setting)
         return bool(some)
 
     async def _move_sessions(self) -> None:

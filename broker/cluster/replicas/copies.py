@@ -37,7 +37,8 @@ _IDLE: Final = 30.0
 """Seconds without a frame after which the origin is asked whether it needs the copy."""
 _ORPHANED: Final = 60.0
 """Seconds without a record after which the copy of a node that runs, or is no member, is deleted."""
-_CLOSE_TIMEOUT: Final = 10.0
+CLOSE_TIMEOUT: Final = 10.0
+"""Seconds that the disk has to close the files of a copy before this counts as an error."""
 
 _REFUSED: Final = "replica_refused"
 _DELETED: Final = "replica_deleted"
@@ -46,7 +47,8 @@ _DELETED: Final = "replica_deleted"
 class _Copy:
     """The copy of one origin. ``log``: None while its files are closed. ``receiving``: the origin knows what it has,
     and sends what follows. ``received``: the newest batch that has arrived; ``disk``: that is on disk. ``attempt``:
-    grows with each attempt to copy, also those of other starts of the origin, whose runs have the same numbers."""
+    grows with each attempt to copy, also those of other starts of the origin, whose runs have the same numbers.
+    ``closing``: the writer was told to close the files, and has not done so yet."""
 
     def __init__(self, origin: str, directory: Path, uid: str) -> None:
         self.origin = origin
@@ -58,6 +60,7 @@ class _Copy:
         self.log: SqliteLog | None = None
         self.writer: LogWriter | None = None
         self.closed: asyncio.Future[None] | None = None
+        self.closing = False
         self.lock = asyncio.Lock()
         self.receiving = False
         self.received = self.disk = 0
@@ -121,7 +124,8 @@ class Copies:
         self._stopped = True
         await self._tasks.stop()
         for copy in list(self._copies.values()):
-            await self._close(copy)
+            with contextlib.suppress(StoreError):  # it is logged, and the process ends anyway
+                await self._close(copy)
 
     @property
     def pending_bytes(self) -> int:
@@ -133,7 +137,7 @@ class Copies:
 
     async def release(self, origin: str) -> Path | None:
         """Close the copy of ``origin``, and accept nothing more from that node. Return its directory, which has the
-        files of a data directory; None: there is no copy."""
+        files of a data directory; None: there is no copy. Raises StoreError if its files are still open."""
         self._released.add(origin)
         copy = self._copies.get(origin)
         if copy is None:
@@ -318,6 +322,7 @@ class Copies:
 
     async def _open_files(self, copy: _Copy) -> None:
         """:raises StoreError: they cannot be used."""
+        await self._close(copy)  # an earlier attempt may have failed
         log = await asyncio.to_thread(self._opened, copy.directory)
         copy.log = log
         copy.closed = self._loop.create_future()
@@ -364,14 +369,25 @@ class Copies:
         return await future
 
     async def _close(self, copy: _Copy) -> None:
+        """Close the files. While the disk has not done so, the copy stays as it is, and the next call waits again.
+
+        :raises StoreError: the disk does not answer; nothing else may use the files."""
         copy.receiving = False
-        writer, copy.writer, copy.log = copy.writer, None, None
+        copy.log = None
+        writer = copy.writer
         if writer is None or copy.closed is None:
             return
-        writer.post(Stop())
-        await asyncio.wait([copy.closed], timeout=_CLOSE_TIMEOUT)
-        if copy.closed.done():
-            await asyncio.to_thread(writer.join)
+        if not copy.closing:
+            copy.closing = True
+            writer.post(Stop())
+        await asyncio.wait([copy.closed], timeout=CLOSE_TIMEOUT)
+        if not copy.closed.done():
+            text = f"the disk has not closed the files of the copy within {CLOSE_TIMEOUT:.0f} seconds"
+            logger.error("replica_not_closed node=%s error=%s setting=node.data_dir", copy.origin, text)
+            raise StoreError(text)
+        await asyncio.to_thread(writer.join)
+        copy.writer = None
+        copy.closing = False
         copy.queued.clear()
         copy.queued_bytes = 0
         copy.forget_parts()
@@ -403,7 +419,10 @@ class Copies:
         async with copy.lock:
             if copy.origin in self._released:
                 return
-            await self._close(copy)
+            try:
+                await self._close(copy)
+            except StoreError:
+                return  # it is tried again when this copy is looked at
             copy.run = 0
             copy.attempt += 1
             try:
@@ -427,7 +446,8 @@ class Copies:
         """Close a copy of a start before this one."""
         async with copy.lock:
             if copy.incarnation < before:
-                await self._close(copy)
+                with contextlib.suppress(StoreError):  # whoever needs the files waits for them
+                    await self._close(copy)
 
     def _look(self) -> None:
         """Ask for copies that receive nothing whether they are needed, and delete those that no record mentions."""

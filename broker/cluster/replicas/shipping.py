@@ -1,7 +1,7 @@
 """Shipping: the batches of this node's log go to its followers while they go to its own disk.
 
 ``origin`` decides which followers an acknowledgement waits for; this is the shell around it: messages, timers, and the
-alarm ``replica_missing``. The node's record in NATS is written by ``origin_record``.
+alarms ``replica_missing`` and ``replicas_one_machine``. The node's record in NATS is written by ``origin_record``.
 """
 
 import asyncio
@@ -60,6 +60,7 @@ _LAST_BATCHES: Final = 2.0
 """Seconds that a node waits for its followers when it stops."""
 _ALARM: Final = "replica_missing"
 _TROUBLE: Final = "replicas_trouble"
+_ONE_MACHINE: Final = "replicas_one_machine"
 _SETTING: Final = "cluster.replicas"
 _DAMAGED: Final = "replica_batch_damaged"
 _LEFT: Final = "replica_left"
@@ -125,6 +126,8 @@ class Shipping:
         self._run = 0
         self._place = CopyPlace(settings.rack, socket.gethostname())
         self._chosen: list[str] = []
+        # Since when all chosen nodes are on this machine.
+        self._one_machine: float | None = None
         # (batches before this one can be deleted, once a follower has this one)
         self._dropped = (0, 0)
         self._tasks = Tasks()
@@ -199,6 +202,7 @@ class Shipping:
         self._trouble, self._alarmed = None, False
         self._context.alarms.deactivate(_ALARM)
         self._context.alarms.deactivate(_TROUBLE)
+        self._context.alarms.deactivate(_ONE_MACHINE)
 
     @property
     def may_be_used(self) -> bool:
@@ -252,6 +256,21 @@ class Shipping:
             self._chosen = chosen
             logger.info("replicas_chosen nodes=%s setting=%s", ",".join(chosen) or "-", _SETTING)
         self.core.want(chosen, now)
+        self._look_at_machines([candidates[name].host for name in chosen], now)
+
+    def _look_at_machines(self, hosts: list[str], now: float) -> None:
+        """Raise an alarm while all copies would be lost with this machine. ``hosts``: those of the chosen nodes."""
+        own = self._place.host
+        if not hosts or self._context.hosted_by or any(host != own for host in hosts):
+            self._one_machine = None
+            self._context.alarms.deactivate(_ONE_MACHINE)
+            return
+        if self._one_machine is None:
+            self._one_machine = now
+        elif now - self._one_machine > self._settings.replica_timeout:
+            message = f"the nodes that are to have copies of this node's data are all on its machine, {own}"
+            details = {"setting": _SETTING, "host": own, "nodes": ",".join(self._chosen)}
+            self._context.alarms.activate(_ONE_MACHINE, message, details)
 
     def _tick(self) -> None:
         self._timer = self._loop.call_later(TICK, self._tick)

@@ -338,8 +338,11 @@ class Takeovers:
         self._under_way.add(node)
         try:
             logger.warning("takeover_begins node=%s incarnation=%s setting=%s", node, record.incarnation, SETTING)
-            directory = await self._copies.release(node)
-            claim = None
+            directory, claim = None, None
+            try:
+                directory = await self._copies.release(node)
+            except StoreError as error:
+                self._complain(node, str(error))
             if directory is not None and await self._may_use(record, directory):
                 claim = await self._claim(record)
             if directory is None or claim is None:
@@ -398,7 +401,11 @@ class Takeovers:
         """Run a node again that this one ran before it stopped."""
         self._under_way.add(record.node)
         try:
-            directory = await self._copies.release(record.node)
+            try:
+                directory = await self._copies.release(record.node)
+            except StoreError as error:
+                self._complain(record.node, str(error))
+                return
             if directory is None or not directory.exists():
                 if self._members.known and record.node not in self._members.peers:
                     # It had left, and this node was stopped before the record said so.

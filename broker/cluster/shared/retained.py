@@ -44,6 +44,8 @@ from .values import RetainedValue
 
 logger = logging.getLogger(__name__)
 
+_LOOK_AGAIN: Final = 0.1
+"""Seconds between two looks at the quorum while the node stops."""
 BUCKET: Final = "retained"
 WRITTEN_TIMEOUT: Final = 1.0
 """Seconds that a clear of another node waits until the bucket has the changes of this node that it follows."""
@@ -116,8 +118,18 @@ class ClusterRetained(SharedMap[RetainedChange, _Known, str, tuple[str, Retained
         self._changes.clear()
 
     async def flush(self, timeout: float) -> None:
-        """Wait until the bucket has all changes of this node, if it can be reached."""
-        await until(lambda: not self._changes or not self.writable, self._written_or_not, timeout=timeout)
+        """Wait until the bucket has all changes of this node, if it can be written."""
+        end = asyncio.get_running_loop().time() + timeout
+        while self._changes and self.writable:
+            left = end - asyncio.get_running_loop().time()
+            if left <= 0.0:
+                return
+            # The loss of the quorum is noticed by a look only.
+            await until(
+                lambda: not self._changes or not self.writable,
+                self._written_or_not,
+                timeout=min(left, _LOOK_AGAIN),
+            )
 
     def forget(self) -> None:
         """Forget the bucket, because this node leaves the cluster and keeps its own retained messages."""

@@ -120,9 +120,12 @@ async def payloads(peer: Peer, count: int) -> list[bytes]:
 
 
 @asynccontextmanager
-async def replicated(directory: Path, count: int = 3, **cluster: object) -> AsyncIterator[ClusterNodes]:
-    """Nodes whose copies are complete."""
-    async with cluster_nodes(count, directory=directory, level="disk", cluster={**QUICK, **cluster}) as nodes:
+async def replicated(
+    directory: Path, count: int = 3, expected: tuple[str, ...] = (), **cluster: object
+) -> AsyncIterator[ClusterNodes]:
+    """Nodes whose copies are complete. ``expected`` as in ``ClusterNodes``, from their start on."""
+    table = {**QUICK, **cluster}
+    async with cluster_nodes(count, directory=directory, level="disk", cluster=table, expected=expected) as nodes:
         await until_copied(nodes)
         yield nodes
 
@@ -460,8 +463,8 @@ async def test_force_leave_does_not_end_what_a_stopped_node_has(tmp_path: Path) 
 @pytest.mark.parametrize("hosted", [False, True])
 async def test_force_leave_of_a_node_whose_copy_was_deleted_by_hand(tmp_path: Path, hosted: bool) -> None:
     """Nobody can take it over: its sessions end, and an empty node of its name may start."""
-    async with replicated(tmp_path, failover_after=2.0 if hosted else 3600.0) as cluster:
-        cluster.expected = ("replica_unusable", "replicas_deleted", "replicas_trouble")
+    expected = ("replica_unusable", "replicas_deleted", "replicas_trouble")
+    async with replicated(tmp_path, expected=expected, failover_after=2.0 if hosted else 3600.0) as cluster:
         await away(cluster[1], "s", 5, "t")
         if hosted:
             await cluster[1].client("p", 5)
@@ -539,6 +542,45 @@ async def test_a_node_that_comes_back_waits_for_the_one_in_its_place(
             await until_copied(cluster)
         await cluster.kill(1)
         await cluster.start(1)  # its new data is its own
+        await cluster.wait_until_running()
+
+
+async def test_a_lost_node_whose_only_copy_is_on_the_disk_of_a_replaced_one(tmp_path: Path) -> None:
+    """Nodes 0, 1 and 2: 0 has its copy on 1, and 1 on 2. 1 is taken over while 0 runs, then 0 is lost before it has
+    another copy. No node takes over 0, and 1 cannot return. A start of 0 from 1's copy ends this, and loses nothing
+    (``docs/replicas.md``, "What it does not promise")."""
+    async with replicated(tmp_path, expected=("replicas_trouble",), replicas_min=1) as cluster:
+        names = [cluster.name(number) for number in range(3)]
+        assert record_of(cluster, 0).in_sync == (names[1],) and record_of(cluster, 1).in_sync == (names[2],)
+        copies = part(cluster, 2).copies
+        assert copies is not None
+        copies._released.add(names[0])  # node 2 accepts no copy of node 0, as if its disk were full
+        await away(cluster[0], "s", 5, "t")
+        publisher = await cluster[0].client("p", 5)
+        await publisher.publish("t", b"kept", qos=1)
+        delayed = await cluster[1].client("d", 5)
+        await delayed.publish("$delayed/6/t", b"late", qos=1)
+        await cluster.kill(1)
+        await until(lambda: names[1] in cluster[2].server.hosted)
+        hosted = cluster[2].server.hosted[names[1]]
+        await until(lambda: "node_evacuating" in hosted.server.alarms.active)
+        alarm = hosted.server.alarms.active["node_evacuating"]
+        assert alarm.message.startswith(f"{names[2]} runs this lost node") and "operator" not in alarm.message
+        await cluster.kill(0)
+        await asyncio.to_thread(shutil.rmtree, cluster._data_dir(0))
+        starting = asyncio.create_task(cluster.start(1))
+        await until(lambda: statuses(cluster[2]).get(names[0]) == STOPPED and "delayed" not in hosted.owed())
+        await asyncio.sleep(2 * 2.0)  # twice failover_after
+        assert hosted.owed() and not starting.done() and list(cluster[2].server.hosted) == [names[1]]
+        assert record_of(cluster, 0).in_sync == (names[1],)
+        copy = copy_directory(cluster._data_dir(1), names[0])
+        await asyncio.to_thread(shutil.copytree, copy, cluster._data_dir(0))
+        copies.accept_again(names[0])
+        await cluster.start(0)
+        client = await cluster[0].client("s", 5, expiry=3600, session_present=True)
+        assert await payloads(client, 2) == [b"kept", b"late"]
+        await starting
+        assert not cluster[2].server.hosted
         await cluster.wait_until_running()
 
 
