@@ -48,7 +48,7 @@ class _Copy:
     """The copy of one origin. ``log``: None while its files are closed. ``receiving``: the origin knows what it has,
     and sends what follows. ``received``: the newest batch that has arrived; ``disk``: that is on disk. ``attempt``:
     grows with each attempt to copy, also those of other starts of the origin, whose runs have the same numbers.
-    ``closing``: the writer was told to close the files, and has not done so yet."""
+    ``closing``: the writer has to close the files, and has not done so yet."""
 
     def __init__(self, origin: str, directory: Path, uid: str) -> None:
         self.origin = origin
