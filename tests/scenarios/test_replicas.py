@@ -638,6 +638,39 @@ async def test_fewer_copies_than_replicas_min(tmp_path: Path) -> None:
         await assert_same_logs(cluster, 0, 1)
 
 
+async def test_fewer_copies_than_replicas_min_hold_back_publishers(tmp_path: Path) -> None:
+    """Nothing is acknowledged to publishers with 3.1.1. The node accepts no more from them, so that its memory stays
+    the same however much they send; when there are enough copies, everything is accepted once."""
+    table = {"replicas_min": 1, "replica_timeout": 1.0}
+    async with replicated(tmp_path, cluster=table, expected=("replicas_trouble",)) as cluster:
+        await until_in_sync(cluster[0], cluster[1])
+        server = cluster[0].server
+        assert server.broker.durability is not None
+        commit = server.broker.durability.commit
+        await away(cluster[0], "s", 5, "#")
+        first = await cluster[0].client("first", 4)
+        publishers = [await cluster[0].client(f"p{number}", 4) for number in range(4)]
+        await cluster.kill(1)
+        await first.send(Publish("t", b"before", 1, packet_id=7))
+        await until(lambda: commit.trouble is not None)
+        session = server.broker.sessions.get("s")
+        assert session is not None and session.queued == 1
+        stored, tail = commit.pending_bytes, shipping(cluster[0]).tail_bytes
+        flooding = [asyncio.ensure_future(flood(publisher, 20, 500_000)) for publisher in publishers]
+        for _ in range(50):
+            await asyncio.sleep(0.02)
+            assert session.queued == 1 and not any(each.done() for each in flooding)
+            assert (commit.pending_bytes, shipping(cluster[0]).tail_bytes) == (stored, tail)
+        # Of 40 MB, the node has read a packet and a buffer of each publisher at most.
+        assert server.memory.parts()["connections"] < len(publishers) * 1_500_000
+        await cluster.start(1)
+        await first.answer(Ack, type=c.PUBACK, packet_id=7)
+        sent = [payload for payloads in await asyncio.gather(*flooding) for payload in payloads]
+        assert session.queued == 1 + len(sent) == 81
+        await until_in_sync(cluster[0], cluster[1])
+        await assert_same_logs(cluster, 0, 1)
+
+
 # ------------------------------------------------------------------ without NATS
 
 
