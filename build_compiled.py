@@ -91,6 +91,7 @@ MODULES = (
     "channel/channel",
     "transport/memory_guard",
     "transport/poller",
+    "transport/polled_tls",
     "transport/rate_limits",
     "transport/websocket_frames",
     "transport/connection_writer",

@@ -5,7 +5,6 @@ import errno
 import logging
 import os
 import socket
-import ssl
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from .dtls import DtlsContext
 from .pending_connection import PendingConnection
 from .poller import PolledTransport, Poller
 from .rate_limits import TokenBucket
-from .tls import TlsError, build_context
+from .tls import ServerContext, TlsError, build_context
 from .unix_socket import SocketFile, SocketFileError, listening_socket, peer_of
 
 if TYPE_CHECKING:
@@ -49,6 +48,8 @@ FIXED_KEYS: Final = ("name", "type", "bind", "reuse_port", *SOCKET_FILE_KEYS)
 """The settings of a listener that only a start applies."""
 TLS_BYTES: Final = 27_000
 """Approximate memory of a connection's TLS, during the handshake and after it."""
+POLLED_TLS_BYTES: Final = 15_000
+"""The same after the handshake, with a Poller."""
 
 
 class Lingering(Protocol):
@@ -74,7 +75,7 @@ class PreparedListener:
 
     settings: ListenerSettings
     zone: ZoneSettings
-    context: ssl.SSLContext | None
+    context: ServerContext | None
     gateway_settings: object = None
     dtls: DtlsContext | None = None
 
@@ -99,7 +100,7 @@ class Listener:
         poller: Poller | None = None,
     ) -> None:
         self.before_login = BeforeLogin(now=clock.now) if before_login is None else before_login
-        self.poller = poller  # of plain sockets; None: they have transports of the event loop
+        self.poller = poller  # None: the sockets have transports of the event loop
         self.settings = settings
         self.zone = zone
         self.name = settings.name
@@ -117,7 +118,7 @@ class Listener:
         self.refused: dict[str, int] = {}
         self.shutdown_count: dict[str, int] = {}
         self.current_connections = 0
-        self.context: ssl.SSLContext | None = None
+        self.context: ServerContext | None = None
         self.layer: type[WebSocketLayer] | None = None  # between its sockets and their Connections
         self.layers: set[WebSocketLayer] = set()  # number of open sockets, including those without a Connection
         self.pending: set[PendingConnection] = set()  # accepted sockets without a Connection yet
@@ -174,7 +175,8 @@ class Listener:
         """Return the approximate memory of TLS for handshakes, Connections and sockets that are being closed."""
         if self.context is None:
             return 0
-        return TLS_BYTES * (len(self.pending) + max(self.current_connections, len(self.layers)))
+        each = TLS_BYTES if self.poller is None else POLLED_TLS_BYTES
+        return TLS_BYTES * len(self.pending) + each * max(self.current_connections, len(self.layers))
 
     @property
     def max_connections(self) -> int:
@@ -575,7 +577,7 @@ def _dtls_context(settings: ListenerSettings) -> DtlsContext | None:
         raise TlsError(exc.setting, f"listener {settings.name}: {exc.text}") from None
 
 
-def _tls_context(settings: ListenerSettings) -> ssl.SSLContext | None:
+def _tls_context(settings: ListenerSettings) -> ServerContext | None:
     if not LISTENER_KINDS[settings.type].tls:
         if settings.tls is not None:
             raise TlsError("tls", f"listener {settings.name}: type {settings.type} has no TLS")

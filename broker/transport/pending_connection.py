@@ -5,8 +5,8 @@
     accept -> PROXY header -> TLS handshake -> WebSocket handshake -> Connection
               (each only where the listener has it; each bounded in time; each failure counted by its reason)
 
-If nothing is awaited before the socket has its transport, no task is created: that would cost a plain client as much as
-its CONNECT does to be decoded. With a Poller and without a handshake, the listener needs no PendingConnection either.
+A task is created only for a PROXY header, and for TLS without a Poller: it would cost a plain client as much as its
+CONNECT does to be decoded. With a Poller and without a handshake, the listener needs no PendingConnection either.
 """
 
 import asyncio
@@ -15,21 +15,21 @@ import ssl
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Final, cast
 
-from .poller import Poller
+from .polled_tls import PolledTls
+from .poller import SHUTDOWN_TIMEOUT, Poller
 from .proxy_protocol import ProxiedTransport, ProxyHeader, ProxyProtocolError, read_header
-from .tls import handshake_refusal, on_handshake_failure
+from .tls import Handshake, handshake_refusal, on_handshake_failure
 
 if TYPE_CHECKING:
     from .listener import Listener
 
 ALERT_TIMEOUT: Final = 2.0  # seconds that a peer whose handshake failed has to read the reason, and to close
-TLS_SHUTDOWN_TIMEOUT: Final = 5.0  # seconds that a peer has to answer our close_notify
 
 
 class PendingConnection(asyncio.Protocol):
     """Runs the handshakes of one accepted socket; the listener counts it among its sockets until ``finish``."""
 
-    __slots__ = ("_counted", "_header", "_listener", "_secured", "_sock", "_task", "_transport", "peer")
+    __slots__ = ("_counted", "_header", "_listener", "_secured", "_sock", "_task", "_timer", "_transport", "peer")
 
     def __init__(self, listener: "Listener", sock: socket.socket, peer: tuple[str, int]) -> None:
         self._listener = listener
@@ -38,17 +38,23 @@ class PendingConnection(asyncio.Protocol):
         self._header: ProxyHeader | None = None
         self._transport: asyncio.Transport | None = None
         self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None  # of a polled handshake
         self._counted = False  # as refused
         self.peer = peer
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        if self._listener.context is None and not self._listener.settings.proxy_protocol:
+        listener = self._listener
+        proxied = listener.settings.proxy_protocol
+        if listener.context is None and not proxied:
             self._start_plain(loop)
-        else:
-            if self._sock is not None:
-                self._sock.setblocking(False)
-            self._listener.before_login.hold(self, 0)
+            return
+        if self._sock is not None:
+            self._sock.setblocking(False)
+        listener.before_login.hold(self, 0)
+        if proxied or listener.poller is None:
             self._task = loop.create_task(self._run(loop))
+        else:
+            self._start_handshake(loop, listener.poller)
 
     def _start_plain(self, loop: asyncio.AbstractEventLoop) -> None:
         sock, self._sock = self._sock, None
@@ -74,6 +80,42 @@ class PendingConnection(asyncio.Protocol):
             return
         transport.start(lambda made: self.connection_made(cast(asyncio.BaseTransport, made)))
 
+    def _start_handshake(self, loop: asyncio.AbstractEventLoop, poller: Poller) -> None:
+        sock, self._sock = self._sock, None
+        context, tls = self._listener.context, self._listener.settings.tls
+        assert sock is not None and context is not None and tls is not None
+        try:
+            name = sock.getsockname()
+            secured = context.wrap_accepted(sock)
+        except OSError:
+            sock.close()
+            self.refuse("closed_early", "tls")
+            return
+        self._timer = loop.call_later(tls.handshake_timeout, self._timed_out)
+        self._transport = transport = cast(asyncio.Transport, PolledTls(poller, secured, self.peer, name))
+        cast(PolledTls, transport).begin(self)
+
+    def _timed_out(self) -> None:
+        transport = self._transport
+        self.refuse("tls_timeout", "tls.handshake_timeout")
+        if transport is not None:
+            transport.abort()
+
+    def handshake_failed(self, error: ssl.SSLError) -> None:
+        """Count the failure. The peer may read the alert, and keeps its place until it closes or we do."""
+        self._stop_timer()
+        self._count(*handshake_refusal(error))
+        self._timer = asyncio.get_running_loop().call_later(ALERT_TIMEOUT, self.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The peer has left before its handshake was complete; or after it failed, which was counted."""
+        self.refuse("closed_early", "tls")
+
+    def _stop_timer(self) -> None:
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+
     def _transport_made(self, steps: Coroutine[None, None, object]) -> None:
         try:
             steps.send(None)
@@ -98,6 +140,7 @@ class PendingConnection(asyncio.Protocol):
 
     def finish(self) -> None:
         """Note that the socket has its Connection, or was closed."""
+        self._stop_timer()
         self._listener.before_login.leave(self)
         self._transport = None  # otherwise its TLS, whose callbacks refer to this, would wait for a garbage collection
         self._listener.finished(self)
@@ -136,13 +179,16 @@ class PendingConnection(asyncio.Protocol):
             self._task = None
 
     async def _connect(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Pass the socket to a transport of the loop, over TLS if the listener has it."""
+        """Give the socket its transport, over TLS if the listener has it."""
+        context, tls = self._listener.context, self._listener.settings.tls
+        poller = self._listener.poller
+        if context is not None and poller is not None:
+            self._start_handshake(loop, poller)
+            return
         sock, self._sock = self._sock, None
         assert sock is not None
-        context, tls = self._listener.context, self._listener.settings.tls
         try:
             if context is None or tls is None:
-                poller = self._listener.poller
                 if poller is not None:
                     self._start_polled(poller, sock)
                 else:
@@ -155,7 +201,7 @@ class PendingConnection(asyncio.Protocol):
                     sock,
                     ssl=context,
                     ssl_handshake_timeout=tls.handshake_timeout,
-                    ssl_shutdown_timeout=TLS_SHUTDOWN_TIMEOUT,
+                    ssl_shutdown_timeout=SHUTDOWN_TIMEOUT,
                 )
         except ConnectionAbortedError:
             self.refuse("tls_timeout", "tls.handshake_timeout")
@@ -163,7 +209,7 @@ class PendingConnection(asyncio.Protocol):
             self.refuse("closed_early", "tls" if tls is not None else "")
 
     def _handshake_failed(self, exc: ssl.SSLError) -> None:
-        """Count the failure, and let the peer read the alert: then it closes, as it must, or we do."""
+        """Like ``handshake_failed``, for a transport of the event loop."""
         self._count(*handshake_refusal(exc))
         asyncio.get_running_loop().call_later(ALERT_TIMEOUT, self._give_up)
 
@@ -174,8 +220,9 @@ class PendingConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Step aside: from now on the transport uses the Connection, or its WebSocket layer."""
         below = cast(asyncio.Transport, transport)
+        self._stop_timer()
         ssl_object = below.get_extra_info("ssl_object")
-        if ssl_object is not None:
+        if isinstance(ssl_object, Handshake):
             ssl_object.sock = self._secured
         listener = self._listener
         settings = listener.settings

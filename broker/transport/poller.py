@@ -1,4 +1,4 @@
-"""Poller: the plain sockets of clients, without transports of the event loop.
+"""Poller: the sockets of clients, without transports of the event loop.
 
 A transport of the event loop and its Python socket use 1,450 bytes, a ``PolledTransport`` a tenth of that. All sockets
 of a node are in one epoll, which the event loop watches as if it were a socket. Each socket that is ready is read once
@@ -7,7 +7,7 @@ in an iteration, up to ``READ_BYTES``: no client is read a second time before al
 A PolledTransport behaves like a transport of asyncio. Data is sent immediately, as far as the socket accepts it;
 ``close`` sends the rest first, ``abort`` discards it. ``connection_lost`` is called once, in a later iteration.
 
-Only Linux has epoll. The event loop serves TLS, and all sockets on other systems."""
+``polled_tls`` adds TLS. Only Linux has epoll; on other systems, the event loop serves all sockets."""
 
 import asyncio
 import os
@@ -24,25 +24,32 @@ READ_BYTES: Final = 65_536
 """Maximum size of a read: the C library has such blocks ready, and requests larger ones from the system."""
 EVENTS: Final = 1024
 """Maximum number of sockets in an iteration; the others are first in the next one."""
+HANDSHAKES: Final = 8
+"""Maximum number of steps of TLS handshakes in an iteration: one with an RSA key of 2,048 bits takes a millisecond.
+Epoll reports the others again in the next one."""
+SHUTDOWN_TIMEOUT: Final = 5.0
+"""Seconds that a TLS client has to answer our close_notify."""
 SMALL: Final = 65_536
 """Unsent data below this size is copied to the end of the data before it. Larger data is shared by many clients."""
-_PIECES: Final = 64
+PIECES: Final = 64
 """Maximum number of pieces of one write."""
 _HIGH: Final = 65_536
 _LOW: Final = 16_384
 # The numbers of Linux, because a compiled module reads attributes of a module slowly.
-_IN: Final = 0x001  # EPOLLIN
-_OUT: Final = 0x004  # EPOLLOUT
+IN: Final = 0x001  # EPOLLIN
+OUT: Final = 0x004  # EPOLLOUT
 _FAILED: Final = 0x018  # EPOLLERR, EPOLLHUP
 
 
 class Poller:
     """Watches the sockets of PolledTransports. ``open`` creates one of an accepted socket; ``close`` ends all."""
 
-    __slots__ = ("_end_scheduled", "_ended", "_epoll", "_loop", "_transports")
+    __slots__ = ("_end_scheduled", "_ended", "_epoll", "_transports", "handshakes", "loop", "shutdown_timeout")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+        self.loop = loop
+        self.handshakes = HANDSHAKES  # the steps that are left in this iteration
+        self.shutdown_timeout = SHUTDOWN_TIMEOUT
         self._epoll = select.epoll()
         # By the number of the socket.
         self._transports: list[PolledTransport | None] = []
@@ -60,24 +67,29 @@ class Poller:
         except OSError:
             sock.close()
             raise
-        fd = sock.detach()
-        transports = self._transports
+        transport = PolledTransport(self, sock.detach(), peer, name)
+        self.add(transport)
+        return transport
+
+    def add(self, transport: "PolledTransport") -> None:
+        """Take charge of a new transport; it is looked up by its ``fd`` until it has ended."""
+        transports, fd = self._transports, transport.fd
         if fd >= len(transports):
             transports.extend([None] * (fd + 64 - len(transports)))
-        transport = transports[fd] = PolledTransport(self, fd, peer, name)
-        return transport
+        transports[fd] = transport
 
     def poll(self) -> None:
         """Read and write the sockets that are ready."""
+        self.handshakes = HANDSHAKES
         transports = self._transports
         for fd, events in self._epoll.poll(0, EVENTS):
             transport = transports[fd]
             if transport is None:
                 continue
-            if events & (_IN | _FAILED) and transport.events & _IN:
+            if events & (IN | _FAILED) and transport.events & IN:
                 transport.read()
             # Looked up again, because reading may have written, or ended the connection.
-            if events & (_OUT | _FAILED) and transport.events & _OUT:
+            if events & (OUT | _FAILED) and transport.events & OUT:
                 transport.send_pieces()
 
     def watch(self, fd: int, before: int, events: int) -> None:
@@ -93,7 +105,7 @@ class Poller:
 
     def failed(self, error: Exception, transport: "PolledTransport", doing: str) -> None:
         """Report an exception of a protocol in the same way as the event loop reports it."""
-        self._loop.call_exception_handler(
+        self.loop.call_exception_handler(
             {
                 "message": f"Fatal error: {doing} failed.",
                 "exception": error,
@@ -110,7 +122,7 @@ class Poller:
     def _schedule_end(self) -> None:
         if not self._end_scheduled:
             self._end_scheduled = True
-            self._loop.call_soon(self._end)
+            self.loop.call_soon(self._end)
 
     def _end(self) -> None:
         self._end_scheduled = False
@@ -127,7 +139,7 @@ class Poller:
                     transport.fd = -1
                     self._transports[fd] = None
                     try:
-                        os.close(fd)
+                        transport.close_socket(fd)
                     except OSError:
                         pass  # an error of data that was sent; the number is free nevertheless
         finally:
@@ -141,12 +153,12 @@ class Poller:
                 transport.abort()
         while self._ended:
             self._end()
-        self._loop.remove_reader(self._epoll.fileno())
+        self.loop.remove_reader(self._epoll.fileno())
         self._epoll.close()
 
 
 class PolledTransport:
-    """A plain socket, used like an ``asyncio.Transport``.
+    """A socket, used like an ``asyncio.Transport``.
 
     ``fd``: its number, -1 after it was closed. ``events``: those that epoll reports for it."""
 
@@ -197,7 +209,7 @@ class PolledTransport:
             raise
         self._names = None
         if not self._paused and not self._closing:
-            self._watch(self.events | _IN)
+            self._watch(self.events | IN)
 
     def _watch(self, events: int) -> None:
         before = self.events
@@ -216,7 +228,7 @@ class PolledTransport:
         """Read once, because epoll has reported that something can be read. If reading is paused, epoll reports
         nothing more until it resumes."""
         if self._paused:
-            self._watch(self.events & ~_IN)
+            self._watch(self.events & ~IN)
             return
         protocol = self._protocol
         data = b""
@@ -237,7 +249,7 @@ class PolledTransport:
             elif size:
                 protocol.buffer_updated(size)
             elif protocol.eof_received():
-                self._watch(self.events & ~_IN)
+                self._watch(self.events & ~IN)
             else:
                 self.close()
         except Exception as error:
@@ -255,7 +267,7 @@ class PolledTransport:
     def resume_reading(self) -> None:
         if self._paused and not self._closing:
             self._paused = False
-            self._watch(self.events | _IN)
+            self._watch(self.events | IN)
 
     # ------------------------------------------------------------------------------------------------------- writing
 
@@ -277,14 +289,23 @@ class PolledTransport:
                 return
             if sent == len(data):
                 return
-            self._pieces = []
-            self._watch(self.events | _OUT)
         self._keep(data if isinstance(data, bytes) else bytes(data), sent)
 
+    def _send_first(self, pieces: list[Any]) -> int:
+        """Return how many bytes of the first pieces the socket accepts. Raises OSError if the connection is lost."""
+        try:
+            return os.writev(self.fd, pieces[:PIECES])
+        except BlockingIOError:
+            return 0
+
     def _keep(self, data: bytes, sent: int) -> None:
+        """Keep the rest of some data; ``sent``: how many bytes the socket has accepted."""
+        if self._pieces is None:
+            self._pieces = []
+            self._watch(self.events | OUT)
+            if self._ending:
+                return
         pieces = self._pieces
-        if pieces is None:  # the connection has just been lost
-            return
         rest = len(data) - sent
         if rest >= SMALL:
             pieces.append(memoryview(data)[sent:] if sent else data)
@@ -303,9 +324,7 @@ class PolledTransport:
         if pieces is None:
             return
         try:
-            sent: int = os.writev(self.fd, pieces[:_PIECES])
-        except BlockingIOError:
-            return
+            sent = self._send_first(pieces)
         except OSError as error:
             self._end_later(error)
             return
@@ -319,7 +338,7 @@ class PolledTransport:
         del pieces[:whole]
         if not pieces:
             self._pieces = None
-            self._watch(self.events & ~_OUT)
+            self._watch(self.events & ~OUT)
         elif isinstance(pieces[0], bytearray):
             del pieces[0][:sent]
         elif sent:
@@ -333,7 +352,7 @@ class PolledTransport:
                 self._end_later(error)
         if self._pieces is None:
             if self._closing:
-                self._end_later(None)
+                self._finish()
             elif self._eof_written:
                 try:
                     self._shut_down()
@@ -373,9 +392,13 @@ class PolledTransport:
             return
         self._closing = True
         if self._pieces is None:
-            self._end_later(None)
+            self._finish()
         else:
-            self._watch(self.events & ~_IN)
+            self._watch(self.events & ~IN)
+
+    def _finish(self) -> None:
+        """End the connection: ``close`` was called, and everything is sent."""
+        self._end_later(None)
 
     def abort(self) -> None:
         self._end_later(None)
@@ -396,6 +419,9 @@ class PolledTransport:
         error, self._error = self._error, None
         if protocol is not None:
             protocol.connection_lost(error)
+
+    def close_socket(self, fd: int) -> None:
+        os.close(fd)
 
     # ------------------------------------------------------------------------------------- the protocol and the socket
 

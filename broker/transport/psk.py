@@ -104,7 +104,7 @@ class PreSharedKeys:
         if sys.version_info >= (3, 13):
             context.set_psk_server_callback(self.key_of, self._hint or None)
 
-    def attach(self, ssl_object: ssl.SSLObject) -> None:
+    def attach(self, ssl_object: ssl.SSLObject | ssl.SSLSocket) -> None:
         """Let a new SSL object ask for keys, if its context cannot."""
         if sys.version_info < (3, 13):
             package = _package()

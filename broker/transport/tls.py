@@ -5,7 +5,7 @@ import ssl
 from collections.abc import Callable
 from contextvars import ContextVar
 from functools import cached_property
-from typing import Final, NoReturn, cast
+from typing import Final, cast
 
 import msgspec
 
@@ -37,6 +37,9 @@ _TCP_INFO: Final = int(getattr(socket, "TCP_INFO", 0))
 """Only available on Linux."""
 _CLOSED: Final = 7
 """TCP_CLOSE of ``tcpi_state``."""
+# A renegotiation costs the server much more than the client. Many clients close without a close_notify: OpenSSL would
+# forget their sessions, which they could not resume then; where a packet ends is known without it.
+_OPTIONS: Final = ssl.OP_NO_RENEGOTIATION | int(getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0))
 _VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 
 
@@ -49,7 +52,65 @@ class TlsError(ValueError):
         self.text = text
 
 
-class Handshake(ssl.SSLObject):
+class CheckedHandshake:
+    """A handshake by pre-shared keys, or with a client certificate, as far as OpenSSL does not check it alone.
+
+    ``established``: OpenSSL has completed it, so that no alert can be sent any longer."""
+
+    psk_identity: str | None = None
+    """The identity that the client has proved by its pre-shared key."""
+    established = False
+    _offered: str | None = None
+
+    def check(self, step: Callable[[], None]) -> None:
+        """Take a step of the handshake. Raises SSLError if the client is refused."""
+        tls = cast(ssl.SSLObject, self)
+        keys = tls.context.keys if isinstance(tls.context, ServerContext) else None
+        if keys is None:
+            step()
+        else:
+            self._step(keys, step)
+        self.established = True
+        if keys is not None:
+            self.psk_identity = keys.proved(tls, self._offered)
+            if self.psk_identity is None:  # a session that is not known any more, or ciphers that prove nothing
+                raise psk.PskError(1, "the client has proved no identity")
+        if tls.session_reused and tls.context.verify_mode != ssl.CERT_NONE:
+            _verify_again(tls)
+
+    def _step(self, keys: psk.PreSharedKeys, step: Callable[[], None]) -> None:
+        """Go on with a handshake by pre-shared keys. Raises SSLError, also in place of a SystemError of sslpsk3."""
+        try:
+            try:
+                keys.step(step)
+            finally:
+                if keys.offered is not None:
+                    self._offered = keys.offered
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except (ssl.SSLError, SystemError) as exc:
+            raise keys.fault(exc, self._offered) from None
+
+
+def _verify_again(tls: ssl.SSLObject) -> None:
+    """Check the client certificate of a resumed session. Raises SSLError."""
+    context = tls.context
+    assert isinstance(context, ServerContext)
+    what = tls_resumption.fault(tls, context.authorities, context.verify_mode == ssl.CERT_REQUIRED)
+    if what is not None:
+        exc = ssl.SSLCertVerificationError(1, what)
+        exc.verify_message, exc.verify_code = what, _UNSPECIFIED
+        raise exc
+
+
+class PolledSocket(CheckedHandshake, ssl.SSLSocket):
+    """The socket of a PolledTls."""
+
+    def do_handshake(self, block: bool = False) -> None:
+        self.check(super().do_handshake)
+
+
+class Handshake(CheckedHandshake, ssl.SSLObject):
     """A handshake that sends its alert when it fails: the loop writes nothing more for a handshake that raises.
 
     ``refused`` is called once with the failure, and closes the socket when the peer has had time to read the alert.
@@ -59,9 +120,6 @@ class Handshake(ssl.SSLObject):
     incoming: ssl.MemoryBIO
     sock: socket.socket | None = None
     """The socket, from the end of the handshake on."""
-    psk_identity: str | None = None
-    """The identity that the client has proved by its pre-shared key."""
-    _offered: str | None = None
     _failed = False
 
     def write(self, data: bytes | bytearray | memoryview) -> int:  # type: ignore[override]
@@ -75,57 +133,20 @@ class Handshake(ssl.SSLObject):
         if self._failed:
             self.incoming.read()
             raise ssl.SSLWantReadError
-        keys = self.context.keys if isinstance(self.context, ServerContext) else None
         try:
-            if keys is None:
-                super().do_handshake()
-            else:
-                self._step(keys)
+            self.check(super().do_handshake)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             raise
         except ssl.SSLError as exc:
-            if self.refused is None:
+            refused, self.refused = self.refused, None
+            if refused is None:
+                raise
+            refused(exc)
+            if self.established:
                 raise
             self._failed = True
-            self.refused(exc)
             raise ssl.SSLWantReadError from None
-        refused, self.refused = self.refused, None
-        if keys is not None:
-            self.psk_identity = keys.proved(self, self._offered)
-            if self.psk_identity is None:  # a session that is not known any more, or ciphers that prove nothing
-                _refuse(refused, psk.PskError(1, "the client has proved no identity"))
-        if self.session_reused and self.context.verify_mode != ssl.CERT_NONE:
-            self._verify_again(refused)
-
-    def _step(self, keys: psk.PreSharedKeys) -> None:
-        """Go on with a handshake by pre-shared keys. Raises SSLError, also in place of a SystemError of sslpsk3."""
-        try:
-            try:
-                keys.step(super().do_handshake)
-            finally:
-                if keys.offered is not None:
-                    self._offered = keys.offered
-        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            raise
-        except (ssl.SSLError, SystemError) as exc:
-            raise keys.fault(exc, self._offered) from None
-
-    def _verify_again(self, refused: Callable[[ssl.SSLError], None] | None) -> None:
-        """The handshake is complete, so no alert can be sent any longer: the connection is closed."""
-        context = self.context
-        assert isinstance(context, ServerContext)
-        required = context.verify_mode == ssl.CERT_REQUIRED
-        what = tls_resumption.fault(self, context.authorities, required)
-        if what is not None:
-            exc = ssl.SSLCertVerificationError(1, what)
-            exc.verify_message, exc.verify_code = what, _UNSPECIFIED
-            _refuse(refused, exc)
-
-
-def _refuse(refused: Callable[[ssl.SSLError], None] | None, exc: ssl.SSLError) -> NoReturn:
-    if refused is not None:
-        refused(exc)
-    raise exc
+        self.refused = None
 
 
 def is_reset(sock: socket.socket) -> bool:
@@ -148,6 +169,7 @@ class ServerContext(ssl.SSLContext):
     """A TLS context whose handshakes call the function in ``on_handshake_failure`` when they fail."""
 
     sslobject_class = Handshake
+    sslsocket_class = PolledSocket
 
     for_trials: "ServerContext | None" = None
     """A context with the same files and TLS 1.2, if this one only has later versions: ``certificate_trial``."""
@@ -175,8 +197,16 @@ class ServerContext(ssl.SSLContext):
         made.refused = on_handshake_failure.get()
         return made
 
+    def wrap_accepted(self, sock: socket.socket) -> PolledSocket:
+        """Return the socket of a client, whose handshake is next. ``sock`` does not block, and belongs to it then."""
+        made = self.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+        assert isinstance(made, PolledSocket)
+        if self.keys is not None:
+            self.keys.attach(made)
+        return made
 
-def build_context(settings: TlsSettings) -> ssl.SSLContext:
+
+def build_context(settings: TlsSettings) -> ServerContext:
     """Load the certificates of ``settings`` into a new context. Raises TlsError if something is missing or does not
     match.
 
@@ -185,7 +215,7 @@ def build_context(settings: TlsSettings) -> ssl.SSLContext:
     if isinstance(settings, ListenerTlsSettings) and settings.psk_file:
         return _psk_context(settings)
     context = _context(settings, "tls", settings.certfile, settings.keyfile, settings.key_password)
-    others: dict[str, ssl.SSLContext] = {}
+    others: dict[str, ServerContext] = {}
     for server_name, files in settings.server_names.items():
         place = f"tls.server_names.{server_name}"
         for key in files:
@@ -199,7 +229,7 @@ def build_context(settings: TlsSettings) -> ssl.SSLContext:
     return context
 
 
-def _chooser(others: dict[str, ssl.SSLContext]) -> Callable[[ssl.SSLObject, str | None, ssl.SSLContext], None]:
+def _chooser(others: dict[str, ServerContext]) -> Callable[[ssl.SSLObject, str | None, ssl.SSLContext], None]:
     """Return the callback that selects a certificate by the requested name: that of the name, of its ``*.domain``, or
     else the first."""
 
@@ -217,7 +247,7 @@ def _chooser(others: dict[str, ssl.SSLContext]) -> Callable[[ssl.SSLObject, str 
 def _context(settings: TlsSettings, place: str, certfile: str, keyfile: str, key_password: str) -> ServerContext:
     context = ServerContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _VERSIONS[settings.min_version]
-    context.options |= ssl.OP_NO_RENEGOTIATION  # a renegotiation costs the server much more than the client
+    context.options |= _OPTIONS
     if settings.ciphers:
         try:
             context.set_ciphers(settings.ciphers)
@@ -258,7 +288,7 @@ def _psk_context(settings: ListenerTlsSettings) -> ServerContext:
     context = ServerContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_2
     # A ticket would resume a session without a word of the identity.
-    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET
+    context.options |= _OPTIONS | ssl.OP_NO_TICKET
     try:
         context.set_ciphers((settings.ciphers or psk.CIPHERS) + psk.NEVER)
         usable = any("PSK" in cipher["name"] for cipher in context.get_ciphers())
@@ -338,10 +368,10 @@ def handshake_refusal(error: ssl.SSLError) -> tuple[str, str, str]:
     return "tls_handshake", "tls", error.reason or str(error)
 
 
-def peer_identity(ssl_object: ssl.SSLObject | None) -> tuple[str | None, str | None]:
+def peer_identity(ssl_object: ssl.SSLObject | ssl.SSLSocket | None) -> tuple[str | None, str | None]:
     """Return the common name and the subject of the verified client certificate; (None, None) without one. With a
     pre-shared key, its identity takes the place of the common name."""
-    if isinstance(ssl_object, Handshake) and ssl_object.psk_identity is not None:
+    if isinstance(ssl_object, (Handshake, PolledSocket)) and ssl_object.psk_identity is not None:
         return ssl_object.psk_identity, None
     certificate = ssl_object.getpeercert() if ssl_object is not None else None
     if not certificate:

@@ -16,6 +16,7 @@ from taipan.broker.transport.descriptors import UNLIMITED, Descriptors
 from taipan.broker.transport.layer import raise_packet_limit
 from taipan.broker.transport.listener import Listener
 from taipan.broker.transport.poller import HAS_EPOLL, Poller
+from taipan.broker.transport.tls import peer_identity
 from tests.support.clock import Clock
 from tests.support.patience import patience
 
@@ -77,6 +78,11 @@ class Echo(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport) or hasattr(transport, "pause_reading")
         self.transport: Any = transport
+        # What is asked of TLS later, when the connection may have ended.
+        ssl_object = transport.get_extra_info("ssl_object")
+        self.identity = peer_identity(ssl_object)
+        self.tls_version = None if ssl_object is None else ssl_object.version()
+        self.cipher = None if ssl_object is None else ssl_object.cipher()
         self.listener.opened()
 
     def data_received(self, data: bytes) -> None:

@@ -11,7 +11,7 @@ import pytest
 from taipan.broker.config import ZoneSettings
 from taipan.broker.transport.psk import UNAVAILABLE, read_psk_file, unavailable
 from taipan.broker.transport.tls import ServerContext, TlsError, build_context, handshake_refusal, peer_identity
-from tests.broker.transport.echo import closed_by_peer, dial, listener_settings, listening, on_both_loops
+from tests.broker.transport.echo import closed_by_peer, dial, listener_settings, listening, on_every_transport
 from tests.support.psk import KEY, OTHER_KEY, PskClient, PskFile, needs_psk, psk_works
 
 __all__ = ["psk_works"]
@@ -41,21 +41,21 @@ async def refusal(port: int, client: PskClient) -> str:
 
 
 @needs_psk
-@on_both_loops
+@on_every_transport
 async def test_the_identity_is_known_after_the_handshake(file: PskFile) -> None:
     async with listening(type="ssl", tls=file.settings(psk_hint="plant 4")) as listener:
         client = PskClient("pump-7")
         await comes_in(listener.port, client)
         assert client.hints == ["plant 4"]
-        ssl_object = listener.echoes[0].transport.get_extra_info("ssl_object")
-        assert peer_identity(ssl_object) == ("pump-7", None)
-        assert ssl_object.version() == "TLSv1.2" and ssl_object.cipher()[0].startswith("ECDHE-PSK")
+        echo = listener.echoes[0]
+        assert echo.identity == ("pump-7", None)
+        assert echo.tls_version == "TLSv1.2" and echo.cipher[0].startswith("ECDHE-PSK")
         await comes_in(listener.port, PskClient("pump-7", ciphers="PSK-AES128-GCM-SHA256"))
         assert listener.refused == {}
 
 
 @needs_psk
-@on_both_loops
+@on_every_transport
 async def test_a_device_that_only_has_the_shortest_tag(file: PskFile) -> None:
     """OpenSSL 3.5 refuses it at its default level."""
     ciphers = "PSK-AES128-CCM8:@SECLEVEL=0"
@@ -64,7 +64,7 @@ async def test_a_device_that_only_has_the_shortest_tag(file: PskFile) -> None:
 
 
 @needs_psk
-@on_both_loops
+@on_every_transport
 async def test_wrong_keys_and_unknown_identities_are_refused_alike(
     file: PskFile, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -85,7 +85,7 @@ async def test_wrong_keys_and_unknown_identities_are_refused_alike(
 
 
 @needs_psk
-@on_both_loops
+@on_every_transport
 async def test_clients_that_speak_no_psk(file: PskFile) -> None:
     """Neither TLS 1.3, nor certificates, nor ciphers that prove nothing, even if the setting names them."""
     async with listening(type="ssl", tls=file.settings(ciphers="ALL:COMPLEMENTOFALL:@SECLEVEL=0")) as listener:
@@ -99,7 +99,7 @@ async def test_clients_that_speak_no_psk(file: PskFile) -> None:
 
 
 @needs_psk
-@on_both_loops
+@on_every_transport
 async def test_a_reload_reads_the_file_again(file: PskFile) -> None:
     async with (
         listening(type="ssl", tls=file.settings()) as listener,

@@ -15,7 +15,7 @@ from cryptography.x509.oid import NameOID
 from taipan.broker.config import TlsSettings, ZoneSettings
 from taipan.broker.transport import pending_connection
 from taipan.broker.transport.tls import TlsError, build_context, peer_identity
-from tests.broker.transport.echo import closed_by_peer, dial, listener_settings, listening, on_both_loops
+from tests.broker.transport.echo import closed_by_peer, dial, listener_settings, listening, on_every_transport
 from tests.support.certificates import Certificates
 
 
@@ -44,17 +44,17 @@ async def is_refused(port: int, context: ssl.SSLContext) -> None:
         pass
 
 
-@on_both_loops
+@on_every_transport
 async def test_bytes_both_ways(certificates: Certificates) -> None:
     async with listening(type="ssl", tls=certificates.settings()) as listener:
         await echoes(listener.port, client_context(certificates))
         assert listener.protocol == "mqtt:ssl"
-        assert listener.echoes[0].transport.get_extra_info("ssl_object").version() == "TLSv1.3"
-        assert peer_identity(listener.echoes[0].transport.get_extra_info("ssl_object")) == (None, None)
+        assert listener.echoes[0].tls_version == "TLSv1.3"
+        assert listener.echoes[0].identity == (None, None)
         await listener.until(lambda: listener.current_connections == 0)
 
 
-@on_both_loops
+@on_every_transport
 async def test_close_sends_what_was_written(certificates: Certificates) -> None:
     async with (
         listening(type="ssl", tls=certificates.settings()) as listener,
@@ -66,7 +66,7 @@ async def test_close_sends_what_was_written(certificates: Certificates) -> None:
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-@on_both_loops
+@on_every_transport
 async def test_client_certificate_required(certificates: Certificates, version: ssl.TLSVersion) -> None:
     pump = certificates.issue("pump-7")
     tls = certificates.settings(verify="required", cafile=certificates.ca)
@@ -74,8 +74,7 @@ async def test_client_certificate_required(certificates: Certificates, version: 
         context = client_context(certificates, pump)
         context.maximum_version = version
         await echoes(listener.port, context)
-        ssl_object = listener.echoes[0].transport.get_extra_info("ssl_object")
-        assert peer_identity(ssl_object) == ("pump-7", "CN=pump-7,OU=Plant,O=Example\\, Inc.")
+        assert listener.echoes[0].identity == ("pump-7", "CN=pump-7,OU=Plant,O=Example\\, Inc.")
         without = client_context(certificates)
         without.maximum_version = version
         await is_refused(listener.port, without)
@@ -83,19 +82,19 @@ async def test_client_certificate_required(certificates: Certificates, version: 
         assert len(listener.echoes) == 1
 
 
-@on_both_loops
+@on_every_transport
 async def test_client_certificate_optional(certificates: Certificates) -> None:
     pump = certificates.issue("pump-7")
     tls = certificates.settings(verify="optional", cafile=certificates.ca)
     async with listening(type="ssl", tls=tls) as listener:
         await echoes(listener.port, client_context(certificates))
         await echoes(listener.port, client_context(certificates, pump))
-        names = [peer_identity(echo.transport.get_extra_info("ssl_object"))[0] for echo in listener.echoes]
+        names = [echo.identity[0] for echo in listener.echoes]
         assert names == [None, "pump-7"]
 
 
 @pytest.mark.parametrize("verify", ["optional", "required"])
-@on_both_loops
+@on_every_transport
 async def test_expired_revoked_and_foreign_certificates_are_refused(
     certificates: Certificates, tmp_path: Path, verify: str
 ) -> None:
@@ -113,7 +112,7 @@ async def test_expired_revoked_and_foreign_certificates_are_refused(
         await echoes(listener.port, client_context(certificates, pump))
 
 
-@on_both_loops
+@on_every_transport
 async def test_certificate_by_server_name(certificates: Certificates) -> None:
     other = certificates.issue("mqtt.example")
     wild = certificates.issue("*.plants.example")
@@ -135,12 +134,12 @@ async def test_certificate_by_server_name(certificates: Certificates) -> None:
         context.check_hostname = False
         for asked in ("plants.example", "b.a.plants.example", "unknown"):
             assert ("DNS", "localhost") in (await echoes(listener.port, context, asked))["subjectAltName"]
-        assert peer_identity(listener.echoes[0].transport.get_extra_info("ssl_object"))[0] == "pump-7"
+        assert listener.echoes[0].identity[0] == "pump-7"
         await is_refused(listener.port, client_context(certificates))
         await listener.until(lambda: listener.refused == {"tls_certificate": 1})
 
 
-@on_both_loops
+@on_every_transport
 async def test_versions_and_ciphers(certificates: Certificates) -> None:
     async with listening(type="ssl", tls=certificates.settings(min_version="1.3")) as listener:
         context = client_context(certificates)
@@ -155,7 +154,7 @@ async def test_versions_and_ciphers(certificates: Certificates) -> None:
         await echoes(listener.port, context)
 
 
-@on_both_loops
+@on_every_transport
 async def test_encrypted_key(certificates: Certificates) -> None:
     certfile, keyfile = certificates.issue("localhost", password="open sesame", file="locked")
     tls = TlsSettings(certfile=certfile, keyfile=keyfile, key_password="open sesame")
@@ -163,7 +162,7 @@ async def test_encrypted_key(certificates: Certificates) -> None:
         await echoes(listener.port, client_context(certificates))
 
 
-@on_both_loops
+@on_every_transport
 async def test_reload_changes_new_handshakes_and_drops_nobody(certificates: Certificates, tmp_path: Path) -> None:
     stolen = certificates.issue("stolen")
     tls = certificates.settings(verify="required", cafile=certificates.ca)
@@ -196,7 +195,7 @@ async def test_reload_changes_new_handshakes_and_drops_nobody(certificates: Cert
         assert (await echoes(listener.port, client_context(certificates, pump)))["serialNumber"] == second
 
 
-@on_both_loops
+@on_every_transport
 async def test_a_slow_handshake_is_bounded_in_time(certificates: Certificates) -> None:
     tls = certificates.settings(handshake_timeout=0.05)
     async with listening(type="ssl", tls=tls) as listener, dial(listener.port) as (reader, writer):
@@ -206,7 +205,7 @@ async def test_a_slow_handshake_is_bounded_in_time(certificates: Certificates) -
         assert listener.pending == set()
 
 
-@on_both_loops
+@on_every_transport
 async def test_something_else_than_tls_is_refused(certificates: Certificates) -> None:
     async with (
         listening(type="ssl", tls=certificates.settings()) as listener,
@@ -218,7 +217,7 @@ async def test_something_else_than_tls_is_refused(certificates: Certificates) ->
         assert listener.pending == set()
 
 
-@on_both_loops
+@on_every_transport
 async def test_a_client_that_leaves_during_the_handshake_is_counted(certificates: Certificates) -> None:
     async with listening(type="ssl", tls=certificates.settings()) as listener:
         async with dial(listener.port) as (_, writer):
@@ -228,7 +227,7 @@ async def test_a_client_that_leaves_during_the_handshake_is_counted(certificates
         assert listener.pending == set()
 
 
-@on_both_loops
+@on_every_transport
 async def test_sockets_in_their_handshake_count_against_max_connections(certificates: Certificates) -> None:
     async with (
         listening(type="ssl", tls=certificates.settings(), max_connections=2) as listener,
@@ -243,7 +242,7 @@ async def test_sockets_in_their_handshake_count_against_max_connections(certific
         assert listener.pending == set()
 
 
-@on_both_loops
+@on_every_transport
 async def test_proxy_header_before_tls(certificates: Certificates) -> None:
     async with listening(type="ssl", tls=certificates.settings(), proxy_protocol=True) as listener:
         loop = asyncio.get_running_loop()
@@ -271,7 +270,7 @@ async def test_proxy_header_before_tls(certificates: Certificates) -> None:
                 except ssl.SSLWantReadError:
                     pass
         assert listener.echoes[0].transport.get_extra_info("peername") == ("203.0.113.7", 50000)
-        assert listener.echoes[0].transport.get_extra_info("ssl_object") is not None
+        assert listener.echoes[0].tls_version == "TLSv1.3"
         assert loop is asyncio.get_running_loop()
 
 
@@ -374,7 +373,7 @@ def test_no_certificate_no_identity() -> None:
     assert peer_identity(None) == (None, None)
 
 
-@on_both_loops
+@on_every_transport
 async def test_a_subject_with_every_trap_over_the_wire(certificates: Certificates) -> None:
     subject = x509.Name(
         [
@@ -386,8 +385,7 @@ async def test_a_subject_with_every_trap_over_the_wire(certificates: Certificate
     tls = certificates.settings(verify="required", cafile=certificates.ca)
     async with listening(type="ssl", tls=tls) as listener:
         await echoes(listener.port, client_context(certificates, pump))
-        ssl_object = listener.echoes[0].transport.get_extra_info("ssl_object")
-        assert peer_identity(ssl_object) == ("Pümpe, CN=admin", "CN=Pümpe\\, CN=admin,C=DE")
+        assert listener.echoes[0].identity == ("Pümpe, CN=admin", "CN=Pümpe\\, CN=admin,C=DE")
 
 
 ALERTS: list[tuple[dict[str, Any], str, str]] = [
@@ -423,7 +421,7 @@ def alert(port: int, context: ssl.SSLContext) -> str:
         if version == ssl.TLSVersion.TLSv1_2 or "min_version" not in alert[0]
     ],
 )
-@on_both_loops
+@on_every_transport
 async def test_a_refused_handshake_sends_its_alert(
     certificates: Certificates,
     tmp_path: Path,
@@ -454,7 +452,7 @@ async def test_a_refused_handshake_sends_its_alert(
         assert sum(listener.refused.values()) == 1
 
 
-@on_both_loops
+@on_every_transport
 async def test_a_client_that_ignores_its_alert_is_closed_and_takes_a_place_until_then(
     certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:

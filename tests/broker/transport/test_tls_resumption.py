@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from taipan.broker.transport import tls_resumption
-from tests.broker.transport.echo import WatchedListener, listening, on_both_loops
+from tests.broker.transport.echo import WatchedListener, listening, on_every_transport
 from tests.broker.transport.test_tls import client_context
 from tests.support.certificates import Certificates
 
@@ -42,7 +42,7 @@ async def visited(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@on_both_loops
+@on_every_transport
 async def test_a_certificate_that_expires_between_two_visits(certificates: Certificates, version: str) -> None:
     tls = certificates.settings(verify="required", cafile=certificates.ca)
     for lasts in (3, 20):  # the longer one for a machine that takes too long for two visits
@@ -67,7 +67,7 @@ async def test_a_certificate_that_expires_between_two_visits(certificates: Certi
 
 
 @pytest.mark.parametrize("verify", ["required", "optional"])
-@on_both_loops
+@on_every_transport
 async def test_an_authority_that_expires_and_a_clock_that_goes_back(
     certificates: Certificates, monkeypatch: pytest.MonkeyPatch, verify: str
 ) -> None:
@@ -86,7 +86,7 @@ async def test_an_authority_that_expires_and_a_clock_that_goes_back(
             await listener.until(lambda number=number: listener.refused == {"tls_certificate": number})
 
 
-@on_both_loops
+@on_every_transport
 async def test_a_session_without_a_certificate_is_nobodys(certificates: Certificates) -> None:
     context = client_context(certificates)
     context.maximum_version = ssl.TLSVersion.TLSv1_2
@@ -97,7 +97,7 @@ async def test_a_session_without_a_certificate_is_nobodys(certificates: Certific
         assert (answer, reused) == (b"hello", True)
 
 
-@on_both_loops
+@on_every_transport
 async def test_a_reload_ends_all_sessions(certificates: Certificates) -> None:
     context = client_context(certificates, certificates.issue("stolen"))
     context.maximum_version = ssl.TLSVersion.TLSv1_2
@@ -113,7 +113,7 @@ async def test_a_reload_ends_all_sessions(certificates: Certificates) -> None:
         await listener.until(lambda: listener.refused == {"tls_certificate": 1})
 
 
-@on_both_loops
+@on_every_transport
 async def test_a_session_that_nobody_asked_for_a_certificate_is_as_it_was(certificates: Certificates) -> None:
     context = client_context(certificates)
     context.maximum_version = ssl.TLSVersion.TLSv1_2

@@ -860,7 +860,7 @@ async def test_wss(certificates: Certificates) -> None:
         assert listener.protocol == f"mqtt:wss:{listener.port}"
         await client.send(b"hello")
         assert await client.recv() == b"hello"
-        assert listener.echoes[0].transport.get_extra_info("ssl_object") is not None
+        assert listener.echoes[0].tls_version == "TLSv1.3"
         listener.reload(listener_settings(type="wss", tls=certificates.settings()), ZoneSettings())
         await client.send(b"quit")
         assert await client.recv() == b"bye"

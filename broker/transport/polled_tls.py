@@ -1,0 +1,295 @@
+"""PolledTls: a TLS connection of the Poller; OpenSSL reads and writes its socket itself.
+
+A transport of the event loop gives each TLS connection buffers of its own, two more of OpenSSL, and two protocols:
+27 KB. Here, OpenSSL has 14 KB, and frees its buffers after each record.
+
+The handshake takes a step each time that the socket is ready, up to ``poller.HANDSHAKES`` in an iteration. After it,
+the transport behaves like any other of the Poller, with these differences:
+
+- A read returns one record at most, and no part of it stays in OpenSSL, because ``RECORD`` is the largest. The system
+  has the rest, and epoll reports it. Several small records are read in one iteration, and passed on together.
+- Every record is a write of its own. One that the socket does not accept stays in OpenSSL, and is offered again with
+  the same bytes: so they stay in the pieces until then.
+- TLS has no half-closed connections. ``close`` sends a close_notify after all data, then waits for that of the client
+  or for its end, and discards what it still sends."""
+
+import asyncio
+import os
+from array import array
+from errno import ECONNRESET
+from fcntl import ioctl
+from ssl import SSLEOFError, SSLError, SSLWantReadError, SSLWantWriteError, SSLZeroReturnError
+from termios import FIONREAD
+from typing import Any, Final, Protocol
+
+from .poller import IN, OUT, PIECES, READ_BYTES, PolledTransport, Poller
+from .tls import PolledSocket, is_reset
+
+RECORD: Final = 16_384
+_found: Final = array("i", [0])
+# The states of a connection, in their order. REFUSED: its handshake has failed, and the client may read the alert.
+_HANDSHAKE: Final = 0
+_REFUSED: Final = 1
+_OPEN: Final = 2
+_SHUTDOWN: Final = 3  # our close_notify was sent
+
+
+class Beginner(Protocol):
+    """The protocol of a transport during the handshake. ``connection_made`` sets another one."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
+
+    def connection_lost(self, exc: Exception | None) -> None: ...
+
+    def handshake_failed(self, error: SSLError) -> None:
+        """The client is refused. It can read the alert until it closes or the transport is aborted."""
+
+
+class PolledTls(PolledTransport):
+    """A socket with TLS. ``begin`` the handshake, with the protocol that decides what follows."""
+
+    __slots__ = ("_last", "_loss", "_sock", "_state", "_timer")
+
+    def __init__(self, poller: Poller, sock: PolledSocket, peer: object, name: object) -> None:
+        super().__init__(poller, sock.fileno(), peer, name)
+        self._sock = sock
+        self._state = _HANDSHAKE
+        self._last = False  # OpenSSL has seen the end, which the next read returns; epoll does not report it again
+        self._loss: OSError | None = None  # the same for a loss
+        self._timer: asyncio.TimerHandle | None = None
+        poller.add(self)
+
+    def begin(self, beginner: Beginner) -> None:
+        self.set_protocol(beginner)
+        self._watch(IN)
+
+    # ------------------------------------------------------------------------------------------------------- handshake
+
+    def _take_step(self) -> None:
+        poller = self._poller
+        if poller.handshakes <= 0:
+            return
+        poller.handshakes -= 1
+        sock = self._sock
+        try:
+            sock.do_handshake()
+        except SSLWantReadError:
+            self._watch(IN)
+            return
+        except SSLWantWriteError:
+            self._watch(OUT)
+            return
+        except (SSLEOFError, SSLZeroReturnError) as error:  # the client has closed
+            self._end_later(error)
+            return
+        except SSLError as error:
+            self._refuse(error, sock.established)
+            return
+        except OSError as error:
+            self._end_later(error)
+            return
+        self._watch(IN)
+        if self._ending:
+            return
+        self._state = _OPEN
+        try:
+            self.start(self._protocol.connection_made)
+        except Exception as error:
+            poller.failed(error, self, "protocol.connection_made() call")
+
+    def _refuse(self, error: SSLError, established: bool) -> None:
+        self._state = _REFUSED
+        try:
+            self._protocol.handshake_failed(error)
+        except Exception as failure:
+            self._poller.failed(failure, self, "protocol.handshake_failed() call")
+        if established:
+            self.abort()
+        else:
+            self._watch(IN)
+
+    # --------------------------------------------------------------------------------------------------------- reading
+
+    def read(self) -> None:
+        if self._ending:
+            return
+        if self._state != _OPEN:
+            self._read_aside()
+            return
+        if self._closing:
+            return
+        if self._paused:
+            self._watch(self.events & ~IN)
+            return
+        try:
+            data = self._records()
+        except OSError as error:
+            self._end_later(error)
+            return
+        if data is None:
+            return
+        if data and self._last:
+            self._poller.loop.call_soon(self.read)
+        protocol = self._protocol
+        try:
+            if data:
+                protocol.data_received(data)
+            elif is_reset(self._sock):  # which OpenSSL reports as an end
+                self._end_later(ConnectionResetError(ECONNRESET, os.strerror(ECONNRESET)))
+            else:
+                protocol.eof_received()
+                self.close()
+        except Exception as error:
+            self._poller.failed(error, self, "protocol.data_received() call")
+            self._end_later(error)
+
+    def _records(self) -> bytes | None:
+        """Return the data of some records; ``None``: no record is complete; empty: the client has closed. Raises
+        OSError for a loss that no data precedes. An end or a loss after data sets ``_last``."""
+        if self._loss is not None:
+            raise self._loss
+        data = b""
+        more: list[bytes] | None = None
+        size = 0
+        try:
+            while True:
+                record: bytes = self._sock.read(RECORD)
+                if not record:
+                    self._last = True
+                    break
+                size += len(record)
+                if more is not None:
+                    more.append(record)
+                elif data:
+                    more = [data, record]
+                else:
+                    data = record
+                # To ask costs less than the exception of a read that finds nothing.
+                if size > READ_BYTES - RECORD or not _available(self.fd):
+                    break
+        except SSLWantReadError:
+            if not size:
+                return None
+        except SSLWantWriteError:  # an answer to a key update
+            self._watch(self.events | OUT)
+            if not size:
+                return None
+        except OSError as error:
+            if not size:
+                raise
+            self._last, self._loss = True, error
+        return data if more is None else b"".join(more)
+
+    def resume_reading(self) -> None:
+        super().resume_reading()
+        if self._last and not self._paused:
+            self._poller.loop.call_soon(self.read)
+
+    def _read_aside(self) -> None:
+        """Read in a state in which no data is passed on."""
+        if self._state == _HANDSHAKE:
+            self._take_step()
+            return
+        try:
+            data = os.read(self.fd, READ_BYTES) if self._state == _REFUSED else self._sock.read(RECORD)
+        except (BlockingIOError, SSLWantReadError, SSLWantWriteError):
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._end_later(None)
+
+    # --------------------------------------------------------------------------------------------------------- writing
+
+    def _send(self, data: bytes | bytearray | memoryview) -> int:
+        """Return how many bytes of ``data`` were accepted. Raises OSError if the connection is lost."""
+        sock = self._sock
+        size = len(data)
+        sent = 0
+        try:
+            sent = sock.write(data)
+            while sent < size:
+                with memoryview(data) as view, view[sent:] as rest:
+                    sent += sock.write(rest)
+        except SSLWantWriteError:
+            pass
+        return sent
+
+    def _send_first(self, pieces: list[Any]) -> int:
+        sent = 0
+        for piece in pieces[:PIECES]:
+            accepted = self._send(piece)
+            sent += accepted
+            if accepted < len(piece):
+                break
+        return sent
+
+    def send_pieces(self) -> None:
+        if self._state == _HANDSHAKE:
+            self._take_step()
+        elif self._pieces is None:
+            self._watch(self.events & ~OUT)
+            self.read()
+        else:
+            super().send_pieces()
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self._state != _OPEN or self._ending or not data:
+            return
+        sent = 0
+        if self._pieces is None:
+            try:
+                sent = self._send(data)
+            except OSError as error:
+                self._end_later(error)
+                return
+            if sent == len(data):
+                return
+        self._keep(data if isinstance(data, bytes) else bytes(data), sent)
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    def write_eof(self) -> None:
+        raise NotImplementedError("TLS has no half-closed connections")
+
+    # --------------------------------------------------------------------------------------------------------- the end
+
+    def _finish(self) -> None:
+        if self._ending or self._state != _OPEN:
+            self._end_later(None)
+            return
+        self._state = _SHUTDOWN
+        try:
+            self._sock.unwrap()
+        except (SSLError, ValueError):
+            # The client has not answered yet, or has sent data before that. If the socket is full, the client closes
+            # without a close_notify: it reads nothing.
+            self._watch(IN)
+            if not self._ending:
+                poller = self._poller
+                self._timer = poller.loop.call_later(poller.shutdown_timeout, self.abort)
+        except OSError:
+            self._end_later(None)
+        else:
+            self._end_later(None)
+
+    def end(self) -> None:
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+        super().end()
+
+    def close_socket(self, fd: int) -> None:
+        self._sock.close()
+
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        if name == "ssl_object":
+            return self._sock
+        return super().get_extra_info(name, default)
+
+
+def _available(fd: int) -> int:
+    """Return how many bytes the system has for a socket."""
+    ioctl(fd, FIONREAD, _found)
+    return _found[0]
