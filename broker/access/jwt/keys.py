@@ -3,11 +3,9 @@
 import asyncio
 import base64
 import binascii
-import json
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final
 
 import aiohttp
 import jwt
@@ -19,17 +17,13 @@ from ...loop.regular_file import MAX_CREDENTIALS, read_regular
 from ...observability.masking import mask_text
 from ...setting_rules import Fault
 from .declaration import JwtSettings
-
-if TYPE_CHECKING:
-    from jwt.algorithms import AllowedPublicKeys
+from .key_set import KeySet, VerificationKey
 
 logger = logging.getLogger(__name__)
 
 _MAX_KEYS_BYTES: Final = 1_048_576
 _FETCH_TIMEOUT: Final = 10.0
 _RETRY: Final = 5.0
-# The type of key (``kty`` of a JWK) for the algorithms of a family.
-_KINDS: Final = {"HS": "oct", "RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
 
 
 class KeyNotFound(Exception):
@@ -41,26 +35,13 @@ class KeyNotFound(Exception):
         self.setting = setting
 
 
-VerificationKey: TypeAlias = "AllowedPublicKeys | str | bytes"
-
-
-@dataclass(slots=True, repr=False)
-class SetKey:
-    """A key of a JWK Set. ``algorithm``: the only one that it may be used for, ``None`` if it does not specify one."""
-
-    key: VerificationKey
-    key_type: str | None
-    key_id: str | None
-    algorithm: str | None
-
-
 class JwtKeys:
     """The keys by algorithm. A secret is only ever used with ``HS...``, a public key only with the others."""
 
     def __init__(self, settings: JwtSettings) -> None:
         """Raises ``ValueError`` with the setting and the problem."""
         self._by_algorithm: dict[str, VerificationKey] = {}
-        self._set: list[SetKey] = []
+        self._set = KeySet()
         self._from_url = bool(settings.jwks_url)
         self._fetched = not self._from_url
         if not (settings.secret or settings.public_key_file or settings.jwks_file or settings.jwks_url):
@@ -70,7 +51,7 @@ class JwtKeys:
         if settings.public_key_file:
             self._take_public_key(settings)
         if settings.jwks_file:
-            self._set = read_set(_read(settings.jwks_file))
+            self._set = KeySet.parse(_read(settings.jwks_file))
 
     def _take_secret(self, settings: JwtSettings) -> None:
         secret = settings.secret.encode()
@@ -104,53 +85,18 @@ class JwtKeys:
         if not any(not algorithm.startswith("HS") for algorithm in self._by_algorithm):
             raise ValueError(f"{settings.public_key_file}: a key that fits none of the algorithms")
 
-    def replace_set(self, keys: list[SetKey]) -> None:
+    def replace_set(self, keys: KeySet) -> None:
         """Use the current keys of the URL."""
         self._set = keys
         self._fetched = True
 
     def find(self, algorithm: str, key_id: object) -> VerificationKey:
         """Return the key. Raises ``KeyNotFound`` if there is none, or no unambiguous one."""
-        kind = _KINDS[algorithm[:2]]
-        fitting = [
-            each
-            for each in self._set
-            if each.key_type == kind and each.algorithm in (None, algorithm)
-        ]  # fmt: skip
-        if key_id is not None:
-            fitting = [each for each in fitting if each.key_id == key_id]
-        if len(fitting) == 1:
-            return fitting[0].key
-        key = self._by_algorithm.get(algorithm)
+        key = self._set.find(algorithm, key_id) or self._by_algorithm.get(algorithm)
         if key is not None:
             return key
-        where = "jwks_url" if self._from_url else "jwks_file" if self._set else "algorithms"
+        where = "jwks_url" if self._from_url else "jwks_file" if len(self._set) else "algorithms"
         raise KeyNotFound(self._fetched, f"access.jwt.{where}")
-
-
-def read_set(text: bytes) -> list[SetKey]:
-    """Return the keys of a JWK Set that verify signatures. Raises ``ValueError`` if there is no usable key."""
-    found = 0
-    keys: list[SetKey] = []
-    try:
-        document = json.loads(text)
-        for entry in document["keys"]:
-            if not isinstance(entry, dict):
-                continue
-            try:
-                key = jwt.PyJWK(entry)
-            except jwt.PyJWTError:
-                continue  # with an algorithm that is not supported
-            found += 1
-            declared = entry.get("alg")
-            if key.public_key_use in (None, "sig"):
-                algorithm = declared if isinstance(declared, str) else None
-                keys.append(SetKey(key.key, key.key_type, key.key_id, algorithm))
-    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
-        raise ValueError(f"not a JWK Set: {error}") from None
-    if not found:
-        raise ValueError("not a JWK Set with a usable key")
-    return keys
 
 
 class JwksUrl:
@@ -187,7 +133,7 @@ class JwksUrl:
                     text += piece
                     if len(text) > _MAX_KEYS_BYTES:
                         raise ValueError("more than 1 MiB")
-            self._keys.replace_set(read_set(text))
+            self._keys.replace_set(KeySet.parse(text))
         except (aiohttp.ClientError, OSError, ValueError, TimeoutError) as error:
             logger.warning(
                 "jwks_not_fetched setting=access.jwt.jwks_url error=%s detail=%s",
