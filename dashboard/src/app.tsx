@@ -15,7 +15,7 @@ import { LANGUAGES, chooseLanguage, chosenLanguage } from "./language";
 import { liveState } from "./live";
 import { link, pageName, place } from "./router";
 import { loadPage, pageOf, pages } from "./routes";
-import { expired, findOut, forget, logIn, logOut, login } from "./session";
+import { type OpenId, expired, findOpenId, findOut, forget, leave, logIn, logOut, login, refused } from "./session";
 import { texts } from "./texts/common";
 import { type Theme, theme } from "./theme";
 
@@ -255,6 +255,31 @@ function LoginForm({ username: known }: { username?: string | undefined }) {
   );
 }
 
+/** `tab`: the page stays, with what is typed, and continues when another tab has logged in. */
+function OpenIdLogin({ tab = false }: { tab?: boolean }) {
+  const [found, setFound] = useState<OpenId | undefined>(undefined);
+  useEffect(() => {
+    // Without an answer, the form remains.
+    findOpenId().then(setFound, () => undefined);
+  }, []);
+  const reason = refused.value;
+  return (
+    <>
+      {reason !== undefined && (
+        <p class="wrong" role="alert">
+          {texts.login.openidReasons[reason] ?? texts.login.openidFailed}
+        </p>
+      )}
+      {found && (
+        <a class="button openid" href={found.url} target={tab ? "_blank" : undefined} onClick={tab ? undefined : leave}>
+          {found.label || texts.login.openid}
+        </a>
+      )}
+      {found && tab && <p class="faint small">{texts.login.openidTab}</p>}
+    </>
+  );
+}
+
 function LoginView() {
   return (
     <main class="login" id="content">
@@ -262,6 +287,7 @@ function LoginView() {
         <Logo size={44} />
         <h1>{texts.product}</h1>
         <LoginForm />
+        <OpenIdLogin />
         <p class="faint small">{texts.login.hint}</p>
         <LanguageChoice />
       </div>
@@ -375,7 +401,8 @@ export function App() {
       {expired.value && (
         <Dialog title={texts.login.again}>
           <p>{texts.login.expired}</p>
-          <LoginForm username={user.username} />
+          <LoginForm username={user.openid ? undefined : user.username} />
+          <OpenIdLogin tab />
           <button type="button" class="small" onClick={forget}>
             {texts.login.other}
           </button>

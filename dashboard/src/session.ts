@@ -2,11 +2,20 @@
 
 import { computed, signal } from "@preact/signals";
 import { ApiError, api, onExpiry, open, returned, send } from "./api";
+import { go, parse, place, setQuery } from "./router";
 
 export interface Login {
   username: string;
   role: string;
   expires_at: number | string;
+  /** By OpenID Connect: the user has no password here. */
+  openid: boolean;
+}
+
+/** Where a browser begins a login by OpenID Connect. */
+export interface OpenId {
+  label: string;
+  url: string;
 }
 
 /** Undefined: not known yet. Null: nobody. */
@@ -33,6 +42,47 @@ function cameIn(who: Login): void {
   if (another) returned.value += 1;
 }
 
+/** Why the login by OpenID Connect failed that has led here. */
+export const refused = signal<string | undefined>(place.value.query["openid"]);
+const PLACE = "taipan.place";
+
+/** Call before the browser leaves for the provider: this tab returns to the place where it is now. */
+export function leave(): void {
+  if (!place.value.path.length) return;
+  try {
+    sessionStorage.setItem(PLACE, location.hash);
+  } catch {
+    // No storage: the login leads to the overview.
+  }
+}
+
+/** Call first: a login by OpenID Connect leads here, where the place of before is not in the address. */
+export function comeBack(): void {
+  if (refused.value !== undefined) setQuery({ openid: undefined });
+  try {
+    const kept = sessionStorage.getItem(PLACE);
+    if (kept === null || place.value.path.length || refused.value !== undefined) return;
+    sessionStorage.removeItem(PLACE);
+    const { path, query } = parse(kept);
+    go(path, query);
+  } catch {
+    // No storage, and so no place.
+  }
+}
+
+/** Undefined: the node has no such login. */
+export async function findOpenId(): Promise<OpenId | undefined> {
+  const response = await send("GET", "/auth/openid", { ask: false });
+  const { data } = await open(response, "GET", "/auth/openid");
+  const found = data as Partial<OpenId>;
+  return found.url ? { label: found.label ?? "", url: found.url } : undefined;
+}
+
+/** Other tabs that wait for a login continue. */
+export function tellTabs(): void {
+  tabs?.postMessage("in");
+}
+
 // In another tab. Where the question fails the dialog stays.
 tabs?.addEventListener("message", () => {
   if (expired.value) void findOut().catch(() => undefined);
@@ -57,15 +107,17 @@ export async function findOut(beside?: Promise<unknown>): Promise<void> {
 export async function logIn(username: string, password: string): Promise<void> {
   const response = await send("POST", "/auth", { body: { username, password }, ask: false });
   cameIn((await open(response, "POST", "/auth")).data as Login);
-  tabs?.postMessage("in");
+  tellTabs();
 }
 
 export async function logOut(): Promise<void> {
+  let provider: { url: string } | undefined;
   try {
-    await api.del("/auth");
+    provider = await api.del<{ url: string } | undefined>("/auth");
   } finally {
     forget();
   }
+  if (provider) location.assign(provider.url);
 }
 
 /** To the login view, without the page that was open. */

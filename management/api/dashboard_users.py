@@ -8,9 +8,9 @@ from msgspec import Meta
 
 from ..http.envelope import json_response
 from ..http.protocol import connection_of
-from ..http.routes import Call, Endpoints
+from ..http.routes import Call, Endpoints, OnDemand
 from ..http.session_cookie import drop_token, set_token
-from ..operations.caller import ADMINISTRATOR, Caller
+from ..operations.caller import ADMINISTRATOR, OPENID, Caller
 from ..operations.dashboard_users import MAX_TAGS_LENGTH, DashboardUserRecord
 from ..operations.refusal import Forbidden
 
@@ -27,11 +27,18 @@ class Login(msgspec.Struct):
 
 class CallerRecord(msgspec.Struct):
     """``role``: as for ``POST /users``. ``expires_at``: end of the session in Unix seconds; ``null`` if each request
-    contains credentials."""
+    contains credentials. ``openid``: whether the user logged in by OpenID Connect, and has no password here."""
 
     username: str
     role: str
     expires_at: int | None
+    openid: bool
+
+
+class LoggedOut(msgspec.Struct):
+    """``url``: where the user also logs out at the OpenID Connect provider."""
+
+    url: str
 
 
 class NewDashboardUser(msgspec.Struct):
@@ -77,10 +84,14 @@ def get_caller(call: Call) -> CallerRecord:
     return _record(call.caller)
 
 
-@routes.add("DELETE", "/auth", "Log out of the dashboard", scope="all")
-def log_out(call: Call) -> web.Response:
+@routes.add("DELETE", "/auth", "Log out of the dashboard", reply=OnDemand(LoggedOut), scope="all")
+async def log_out(call: Call) -> web.Response:
+    """``data`` is present if ``dashboard.openid.logout_at_provider`` is set: the page then opens its ``url``."""
     call.operations.dashboard_sessions.end(call.caller.token)
-    response = json_response({"code": 0})
+    openid, url = call.operations.openid, ""
+    if openid is not None and call.caller.kind == OPENID:
+        url = await openid.logout_url()
+    response = json_response({"code": 0, "data": LoggedOut(url)} if url else {"code": 0})
     drop_token(call.request, response)
     return response
 
@@ -122,4 +133,4 @@ async def change_password(call: Call) -> None:
 
 def _record(caller: Caller) -> CallerRecord:
     ends = caller.expires_at
-    return CallerRecord(caller.name, caller.role, None if ends is None else int(ends))
+    return CallerRecord(caller.name, caller.role, None if ends is None else int(ends), caller.kind == OPENID)

@@ -6,11 +6,14 @@ import asyncio
 
 from taipan.broker.access.connection_trial import tried_sources
 from taipan.broker.config import BrokerSettings, ClusterSettings
+from taipan.broker.loop.clock import Clock
 from taipan.broker.observability.log_text import one_line
 
 from .. import configuration_check
 from ..configuration.config import load
 from ..configuration.config_document import ConfigError
+from ..configuration.openid import OpenIdSettings
+from ..configuration.settings import DashboardSettings
 from .set_option import add_set_option
 
 
@@ -27,7 +30,8 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     parser.add_argument(
         "--connect",
         action="store_true",
-        help="also connect to the NATS servers in [cluster] and to remote access sources, as a node does",
+        help="also connect to the NATS servers in [cluster], to remote access sources and to the OpenID Connect "
+        "provider of the dashboard, as a node does",
     )
     add_set_option(parser)
     parser.set_defaults(run=run)
@@ -42,26 +46,44 @@ def run(arguments: argparse.Namespace) -> int:
     wrong = configuration_check.faults(settings)
     if wrong:
         raise ConfigError(*wrong)
-    connected = _connect(settings.broker) if arguments.connect else []
+    connected = _connect(settings.broker, settings.dashboard) if arguments.connect else []
     print("; ".join([f"{file}: ok", *connected]))
     return 0
 
 
-def _connect(settings: BrokerSettings) -> list[str]:
+def _connect(settings: BrokerSettings, dashboard: DashboardSettings) -> list[str]:
     """Return the result of each connection in a few words. Raises ConfigError."""
     connected = [] if settings.cluster is None else [f"NATS: {_connect_to_nats(settings, settings.cluster)}"]
     if settings.cluster is not None and settings.cluster.replicas:
         connected += _look_at_copies(settings.cluster, settings.node.name)
+    if dashboard.openid is not None:
+        connected.append(_ask_provider(dashboard.openid))
     try:
         tried = asyncio.run(tried_sources(settings.access))
     except ValueError as error:
         raise ConfigError(one_line(str(error))) from None
     if not connected and not tried:
-        raise ConfigError("--connect: the configuration has neither [cluster] nor a remote access source")
+        raise ConfigError("--connect: the configuration has no [cluster], remote access source or [dashboard.openid]")
     faults = [one_line(f"access.{name}: {fault}") for name, fault in tried.items() if fault]
     if faults:
         raise ConfigError(*faults)
     return connected + [f"access.{name}: connected" for name in tried]
+
+
+def _ask_provider(settings: OpenIdSettings) -> str:
+    """Return what the OpenID Connect provider publishes in a few words. Raises ConfigError."""
+    # Imported here, because it needs PyJWT.
+    from ..operations.openid.provider import Provider, ProviderFailed
+
+    async def ask() -> str:
+        provider = Provider(settings, Clock())
+        await provider.try_out()
+        return (await provider.metadata()).issuer
+
+    try:
+        return f"OpenID Connect: {one_line(asyncio.run(ask()))}"
+    except ProviderFailed as failed:
+        raise ConfigError(one_line(f"{failed.setting}: {failed.detail}")) from None
 
 
 def _look_at_copies(cluster: ClusterSettings, node: str) -> list[str]:

@@ -6,6 +6,8 @@ import msgspec
 
 from taipan.broker.config import Natural, PositiveBytes, PositiveSeconds, TlsSettings
 
+from .openid import OpenIdSettings
+
 
 class AppSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A permanent application, with its secret in the configuration."""
@@ -59,6 +61,7 @@ class DashboardSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     max_connections: Natural = 512
     max_unauthenticated: Natural = 256  # of these from one address, those that gave no right credentials yet
     first_request_timeout: PositiveSeconds = 5.0  # seconds until a connection has sent its first request
+    openid: OpenIdSettings | None = None
 
 
 RELOADED: Final[dict[str, object]] = {"apps": [], "host_names": [], "allowed_origins": []}

@@ -39,6 +39,8 @@ from taipan.broker.observability.masking import mask_text
 from taipan.broker.setting_rules import ValueRule, below, check_url, filled, parsed
 from taipan.ruleengine.config import ExhookServer, ExhookSettings, RuleEngineSettings, WebHookRule, WebHookSettings
 
+from . import openid
+from .openid import OpenIdSettings
 from .settings import AppSettings, DashboardSettings, ManagementSettings
 from .validation import Fault, ValueRules, quoted, shown, unknown_keys
 
@@ -293,6 +295,7 @@ VALUE_RULES: Final[ValueRules] = {
         "allowed_origins": _each(_like(_ORIGIN, _ORIGIN_WORDS)),
     },
     DashboardSettings: {"bind": parsed(parse_bind), "static_dir": _like(r"[^\0]*", "a directory")},
+    OpenIdSettings: openid.VALUE_RULES,
     AppSettings: {
         "id": _like(r"[0-9A-Za-z][\w.-]{0,255}", f"1 to 256 {_NAME}"),
         "secret": filled("a secret"),
@@ -477,6 +480,8 @@ def validate_management(management: ManagementSettings) -> Iterator[Fault]:
 def validate_dashboard(dashboard: DashboardSettings) -> Iterator[Fault]:
     if dashboard.tls is not None:
         yield from below(("tls",), _validate_tls(dashboard.tls))
+    if dashboard.openid is not None:
+        yield from below(("openid",), openid.validate(dashboard.openid))
 
 
 def validate_ruleengine(ruleengine: RuleEngineSettings) -> Iterator[Fault]:

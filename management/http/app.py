@@ -30,6 +30,8 @@ _NO_CHANGES: Final = frozenset(
     {"/auth", "/ctl", "/access/explain", "/access/try_login", "/mqtt/publish", "/mqtt/publish_batch"}
 )
 """Endpoints that are not recorded in the audit: they change nothing that stays, or record it themselves."""
+_OPENID: Final = ["auth", "openid"]
+"""The beginning of the paths that a browser needs to log in by OpenID Connect."""
 SAY_EVERY: Final = 10.0
 """Seconds between two log lines about one caller and one endpoint: a caller with few rights must not fill the log."""
 _MAX_SAID: Final = 10_000
@@ -39,7 +41,7 @@ MAX_BODY_BEFORE_LOGIN: Final = 8_192
 
 class Gate(Protocol):
     """Access control of a server. ``has_login``: whether callers without credentials may request a session with
-    ``POST /auth``."""
+    ``POST /auth``, or by OpenID Connect."""
 
     @property
     def has_login(self) -> bool: ...
@@ -119,7 +121,7 @@ class Application:
             raise
         except Exception:
             # A bug: the log has the traceback, the answer does not.
-            logger.exception("api_error method=%s path=%s", request.method, request.raw_path)
+            logger.exception("api_error method=%s path=%s", request.method, request.raw_path.partition("?")[0])
             return json_response({"code": UNKNOWN, "message": "internal error; see the log"}, 500)
 
     def _refused(self, request: web.Request, refusal: Refusal) -> web.Response:
@@ -150,7 +152,7 @@ class Application:
             if not segments or self._root.find("GET", segments) is None:
                 raise not_found("path", request.path[:256])
         caller = NOBODY
-        if len(rest) != 1 or not self._is_public(request.method, rest[0], table is self._root):
+        if (len(rest) != 1 and rest[:2] != _OPENID) or not self._is_public(request.method, rest, table is self._root):
             found_caller = self._gate.check(request)
             caller = found_caller if isinstance(found_caller, Caller) else await found_caller
             connection = connection_of(request)
@@ -241,8 +243,10 @@ class Application:
             status,
         )
 
-    def _is_public(self, method: str, segment: str, at_root: bool) -> bool:
-        settings = self.operations.settings
+    def _is_public(self, method: str, rest: list[str], at_root: bool) -> bool:
+        settings, segment = self.operations.settings, rest[0]
+        if rest[:2] == _OPENID and method in ("GET", "HEAD") and not at_root:
+            return self._gate.has_login
         if segment == "auth" and method == "POST" and not at_root:
             return self._gate.has_login
         if at_root and segment == "status":

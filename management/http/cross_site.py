@@ -100,7 +100,7 @@ class CrossSite:
                 setting,
                 request.remote,
                 request.method,
-                request.raw_path[:_MAX_LENGTH],
+                request.raw_path.partition("?")[0][:_MAX_LENGTH],
                 what,
             )
             self._logged[reason] = (now + SAY_EVERY, 0)

@@ -10,7 +10,7 @@ from taipan.broker.loop.cooperative_slice import CooperativeSlice
 
 from ..configuration.settings import ManagementSettings
 from ..operations.listing import PageQuery
-from .routes import PREFIXES, Endpoint, Lenient, OfNodes, OnDemand, OrEmpty, Raw, Schema, UnparsedBody
+from .routes import PREFIXES, Endpoint, Lenient, OfNodes, OnDemand, OrEmpty, Raw, Redirect, Schema, UnparsedBody
 
 _REF: Final = "#/components/schemas/{name}"
 _JSON: Final = "application/json"
@@ -137,7 +137,7 @@ class _Schemas:
             return kind.of(self._error_status)
         if isinstance(kind, OrEmpty | OnDemand | OfNodes | UnparsedBody):
             return kind.kind
-        return None if isinstance(kind, Raw) else kind
+        return None if isinstance(kind, Raw | Redirect) else kind
 
 
 def _operation(endpoint: Endpoint, name: str, schemas: _Schemas, settings: ManagementSettings) -> Schema:
@@ -181,6 +181,10 @@ def _without_null(schema: Schema) -> Schema:
 
 
 def _responses(endpoint: Endpoint, schemas: _Schemas, settings: ManagementSettings) -> Schema:
+    if isinstance(endpoint.reply, Redirect):
+        location = {"Location": {"schema": {"type": "string", "format": "uri"}}}
+        redirected = {"description": f"Leads {endpoint.reply.where}", "headers": location}
+        return {"303": redirected} | {each: _failure(each) for each in ("400", "401", "404")}
     responses: Schema = {"200": _success(endpoint, schemas)}
     wanted = ["400", "401", "404", "500", "503"]
     if settings.error_status == "emqx":
@@ -190,7 +194,7 @@ def _responses(endpoint: Endpoint, schemas: _Schemas, settings: ManagementSettin
         content["schema"] = {"anyOf": [content["schema"], failure]} if content["schema"] else failure
         wanted = ["401"]
     for status in wanted:
-        responses[status] = {"$ref": f"#/components/responses/{status}"}
+        responses[status] = _failure(status)
     if isinstance(endpoint.reply, Raw):
         for status in endpoint.reply.failures:
             responses[status] = {
@@ -198,6 +202,10 @@ def _responses(endpoint: Endpoint, schemas: _Schemas, settings: ManagementSettin
                 "content": responses["200"]["content"],
             }
     return responses
+
+
+def _failure(status: str) -> Schema:
+    return {"$ref": f"#/components/responses/{status}"}
 
 
 def _success(endpoint: Endpoint, schemas: _Schemas) -> Schema:

@@ -9,6 +9,9 @@ _OWN_LOGIN: Final = """
 POST /auth
 GET /auth
 DELETE /auth
+GET /auth/openid
+GET /auth/openid/start
+GET /auth/openid/callback
 PUT /change_pwd/{name}
 """
 """About the own login."""

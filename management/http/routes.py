@@ -143,6 +143,15 @@ class Raw:
         self.failures = failures
 
 
+class Redirect:
+    """The ``reply`` of an endpoint that sends a browser to another page. ``where``: in a few words."""
+
+    __slots__ = ("where",)
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+
+
 class Endpoint:
     """``path`` is relative to the prefixes: ``/clients/{clientid}``.
 

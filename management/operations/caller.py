@@ -6,6 +6,8 @@ from typing import Final, Literal
 APPLICATION: Final = "application"
 SESSION: Final = "session"
 """A dashboard user who has logged in."""
+OPENID: Final = "openid"
+"""A dashboard user who has logged in by OpenID Connect."""
 PASSWORD: Final = "password"
 """A dashboard user who sends name and password with each request."""
 
@@ -66,7 +68,7 @@ class Caller:
     @property
     def is_user(self) -> bool:
         """Whether the caller is a dashboard user."""
-        return self.kind in (SESSION, PASSWORD)
+        return self.kind in (SESSION, OPENID, PASSWORD)
 
 
 NOBODY: Final = Caller("", "", "")

@@ -22,7 +22,7 @@ from ..configuration.toml_lines import KeyPath
 from .listing import Listing, PageQuery
 from .node_calls import NodeCalls
 
-_OPEN: Final = frozenset(["cafile", "credentials_file", "nkey_file"]).union(
+_OPEN: Final = frozenset(["cafile", "client_secret_file", "credentials_file", "nkey_file"]).union(
     *[source.shown for source in ACCESS_SOURCES]
 )
 """Keys that look like secrets by their names but are not: URLs, files and templates. Secrets within their text are

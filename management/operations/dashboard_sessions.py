@@ -10,7 +10,7 @@ from typing import Final
 from taipan.broker.server import Server
 
 from ..configuration.settings import DashboardSettings
-from .caller import PASSWORD, SESSION, Caller
+from .caller import OPENID, PASSWORD, SESSION, Caller
 from .dashboard_users import DashboardUser, DashboardUsers
 
 logger = logging.getLogger(__name__)
@@ -23,14 +23,17 @@ _SWEEP_EVERY: Final = 1.0
 
 
 class _Session:
-    """``ends``: expiry on the node's clock; ``expires_at``: the same in Unix seconds. ``ended``: why the session has
-    ended."""
+    """``revision``: of its user; ``None``: the user logged in by OpenID Connect and is not a row here. ``ends``: expiry on
+    the node's clock; ``expires_at``: the same in Unix seconds. ``ended``: why the session has ended."""
 
-    __slots__ = ("address", "ended", "ends", "expires_at", "name", "revision")
+    __slots__ = ("address", "ended", "ends", "expires_at", "name", "revision", "role")
 
-    def __init__(self, user: DashboardUser, address: str, ends: float, expires_at: float) -> None:
-        self.name = user.name
-        self.revision = user.revision
+    def __init__(
+        self, name: str, role: str, revision: int | None, address: str, ends: float, expires_at: float
+    ) -> None:
+        self.name = name
+        self.role = role
+        self.revision = revision
         self.address = address
         self.ends = ends
         self.expires_at = expires_at
@@ -65,6 +68,13 @@ class DashboardSessions:
 
     def begin(self, user: DashboardUser, address: str) -> Caller:
         """Start a session for a user who has logged in."""
+        return self._begin(user.name, user.role, user.revision, address)
+
+    def begin_openid(self, name: str, role: str, address: str) -> Caller:
+        """Start a session for a user who has logged in by OpenID Connect. No dashboard user has such a name."""
+        return self._begin(name, role, None, address)
+
+    def _begin(self, name: str, role: str, revision: int | None, address: str) -> Caller:
         self._sweep()
         if len(self._sessions) >= self._settings.max_sessions:
             counts: dict[str, int] = {}
@@ -73,12 +83,12 @@ class DashboardSessions:
             most = max(counts, key=counts.__getitem__)
             self._end(next(key for key, each in self._sessions.items() if each.name == most), TOO_MANY)
         clock, lifetime = self._server.clock, self._settings.session_lifetime
-        session = _Session(user, address, clock.now() + lifetime, clock.wall() + lifetime)
+        session = _Session(name, role, revision, address, clock.now() + lifetime, clock.wall() + lifetime)
         token = secrets.token_urlsafe(32)
         self.logins += 1
         self._sessions[_key(token)] = session
-        logger.info("dashboard_login username=%s role=%s address=%s", user.name, user.role, address)
-        return self._caller(user, session, address, token)
+        logger.info("dashboard_login username=%s role=%s address=%s", name, role, address)
+        return self._caller(session, address, token)
 
     def find(self, token: str, address: str) -> Caller | None:
         """Return the caller of a session while it is valid."""
@@ -86,14 +96,17 @@ class DashboardSessions:
         session = self._sessions.get(key)
         if session is None:
             return None
-        user = self._users.get(session.name)
-        if user is None or user.revision != session.revision:
+        if session.revision is not None and not self._is_current(session):
             self._end(key, USER_CHANGED)
         elif self._server.clock.now() >= session.ends:
             self._end(key, EXPIRED)
         else:
-            return self._caller(user, session, address, token)
+            return self._caller(session, address, token)
         return None
+
+    def _is_current(self, session: _Session) -> bool:
+        user = self._users.get(session.name)
+        return user is not None and user.revision == session.revision
 
     def end(self, token: str) -> bool:
         """End a session (logout); return whether it existed."""
@@ -108,8 +121,9 @@ class DashboardSessions:
 
         return Caller(PASSWORD, user.name, user.role, address, ended)
 
-    def _caller(self, user: DashboardUser, session: _Session, address: str, token: str) -> Caller:
-        return Caller(SESSION, user.name, user.role, address, session.why_ended, session.expires_at, token)
+    def _caller(self, session: _Session, address: str, token: str) -> Caller:
+        kind = OPENID if session.revision is None else SESSION
+        return Caller(kind, session.name, session.role, address, session.why_ended, session.expires_at, token)
 
     def _end(self, key: bytes, reason: str) -> bool:
         session = self._sessions.pop(key, None)

@@ -151,6 +151,22 @@ class DashboardUsers:
             logger.warning("dashboard_login_not_tried address=%s reason=%s", address_group(address), outcome.detail)
         raise Refusal(RPC_ERROR, f"the password cannot be checked now: {outcome.detail}")
 
+    async def wait_after_guesses(self, address: str) -> bool:
+        """Wait as a password from this address would, for a login that another system checks; return whether there was
+        room."""
+        waiting = self._passwords.wait(*self._elsewhere(address))
+        return waiting is None or await waiting
+
+    def note_login(self, address: str, right: bool) -> None:
+        """Note the result of such a login."""
+        self._passwords.proved(*self._elsewhere(address), right)
+
+    def _elsewhere(self, address: str) -> tuple[ClientInfo, str]:
+        """Return client and name of a login without a name: each address has its own, so that no address slows down
+        another one."""
+        name = f"openid:{address_group(address)}"
+        return ClientInfo("", self._zone, peer_host=address, username=name), name
+
     def _user(self, name: str) -> User | None:
         row = self._table.get(name)
         if row is None:

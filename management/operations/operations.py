@@ -1,5 +1,7 @@
 """Operations: all queries and actions of operators in one object, which ``http`` and ``ctl`` share."""
 
+from typing import TYPE_CHECKING
+
 from taipan.broker.server import Server
 from taipan.ruleengine.engine import RuleEngine
 
@@ -57,6 +59,9 @@ from .user_requests import UserRequests
 from .users import Users
 from .waiting_messages import WaitingMessages
 
+if TYPE_CHECKING:
+    from .openid.logins import OpenIdLogins
+
 
 class Operations:
     """The operations of the node. Each attribute has the operations on one kind of object."""
@@ -94,6 +99,7 @@ class Operations:
         self.calls.serve(self.apps.uses_here)
         self.dashboard_users = DashboardUsers(server)
         self.dashboard_sessions = DashboardSessions(server, dashboard, self.dashboard_users)
+        self.openid = self._make_openid(dashboard)
         self.explain = Explain(server, self.calls)
         self.delivery_checks = DeliveryChecks(server, self.calls, owners, self.access, self.explain)
         self.audit = Audit(server, self.calls)
@@ -129,3 +135,10 @@ class Operations:
             server, engine, self.users, self.apps, self.dashboard_users, self.alarm_targets, self.alarm_thresholds,
             settings, self.calls,
         )  # fmt: skip
+
+    def _make_openid(self, dashboard: DashboardSettings) -> "OpenIdLogins | None":
+        if dashboard.openid is None:
+            return None
+        from .openid.logins import OpenIdLogins  # imported here, because it needs PyJWT and cryptography
+
+        return OpenIdLogins(self.server, dashboard.openid, self.dashboard_users, self.dashboard_sessions)

@@ -936,6 +936,48 @@ REASONS: Final = (
         "other", "alarm_notice_dropped", (), "a notice to an alarm target was given up after a day, or too many wait"
     ),
     Reason("other", "dashboard_role", (), "a dashboard user's role does not allow the request"),
+    Reason(
+        "other",
+        "dashboard_openid_state",
+        ("dashboard.openid.dashboard_url",),
+        "an answer of the OpenID Connect provider to a login that this browser did not begin here within ten minutes",
+    ),
+    Reason(
+        "other",
+        "dashboard_openid_denied",
+        ("dashboard.openid",),
+        "the OpenID Connect provider refused the login, or the user cancelled it",
+    ),
+    Reason(
+        "other",
+        "dashboard_openid_provider",
+        ("dashboard.openid.issuer", "dashboard.openid.client_secret", "dashboard.openid.timeout"),
+        "the OpenID Connect provider did not answer, or its answer cannot be used",
+    ),
+    Reason(
+        "other",
+        "dashboard_openid_token",
+        ("dashboard.openid", "dashboard.openid.client_id", "dashboard.openid.leeway"),
+        "the ID token or the code of a login by OpenID Connect is not valid; detail says why",
+    ),
+    Reason(
+        "other",
+        "dashboard_openid_user",
+        ("dashboard.openid.username_claim",),
+        "the OpenID Connect provider gave no usable name for the user",
+    ),
+    Reason(
+        "other",
+        "dashboard_openid_role",
+        ("dashboard.openid.roles_claim",),
+        "no group of the user at the OpenID Connect provider gives a role",
+    ),
+    Reason(
+        "other",
+        "dashboard_openid_busy",
+        ("dashboard.openid",),
+        "too many logins by OpenID Connect at a time, or too many that wait after wrong ones",
+    ),
 )
 
 _COUNTED: Final[dict[str, tuple[str, ...]]] = {

@@ -20,6 +20,7 @@ from .test_dashboard_login import HEADER, PASSWORD, Dashboard
 pytestmark = pytest.mark.asyncio
 
 OWN = {("POST", "/auth"), ("DELETE", "/auth"), ("PUT", "/change_pwd/{name}")}
+OPENID = {("GET", f"/auth/openid{path}") for path in ("", "/start", "/callback")}
 """What is no GET, and a viewer may all the same: about the own login."""
 OPERATES = {
     ("DELETE", "/clients/{clientid}"),
@@ -50,7 +51,7 @@ def path_of(path: str, node: ManagedNode) -> str:
 async def test_who_may_is_as_listed_here() -> None:
     routes = [*all_routes(), *monitoring.root_routes.all]
     every = {(each.method, each.path): each.role for each in routes}
-    assert {each for each, role in every.items() if role == ""} == {*OWN, ("GET", "/auth")}
+    assert {each for each, role in every.items() if role == ""} == {*OWN, *OPENID, ("GET", "/auth")}
     assert {each for each, role in every.items() if role == "operator"} == OPERATES
     # Whatever else changes something is an administrator's; of what a GET tells, what opens something.
     assert {method for (method, _), role in every.items() if role == "viewer"} == {"GET"}
@@ -117,7 +118,7 @@ async def test_a_role_of_a_later_version_may_nothing_but_its_own_login(way: str)
         users.put(msgspec.structs.replace(eve, role="auditor"))
         user = await dashboard.logged_in("eve") if way == "session" else dashboard.basic("eve")
         for endpoint in all_routes():
-            if (endpoint.method, endpoint.path) in OWN or endpoint.path == "/live":
+            if (endpoint.method, endpoint.path) in OWN | OPENID or endpoint.path == "/live":
                 continue
             reply = await user.ask(endpoint.method, path_of(endpoint.path, node), {} if endpoint.body else None)
             assert (reply.status == 403) is (endpoint.path != "/auth"), (endpoint.method, endpoint.path, reply.text)

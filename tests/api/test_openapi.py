@@ -21,7 +21,7 @@ from taipan.management.api import monitoring
 from taipan.management.api.index import all_routes
 from taipan.management.configuration.settings import ManagementSettings
 from taipan.management.http.openapi import document
-from taipan.management.http.routes import Endpoint, Raw
+from taipan.management.http.routes import Endpoint, Raw, Redirect
 from tests.support.api import APP_ID, SECRET, managed_node
 
 pytestmark = pytest.mark.asyncio
@@ -117,8 +117,10 @@ async def test_the_document_tells_of_every_route() -> None:
         given = {each["name"] for each in operations[method, path].get("parameters", []) if each["in"] == "path"}
         assert given == {each[1:-1] for each in endpoint.segments if each.startswith("{")}
         assert ("requestBody" in operations[method, path]) == (endpoint.body is not None)
-        # Whoever answers says with what.
-        assert operations[method, path]["responses"]["200"]["content"]
+        # Whoever answers says with what, or where to.
+        responses = operations[method, path]["responses"]
+        redirects = isinstance(endpoint.reply, Redirect)
+        assert responses["303"]["headers"]["Location"] if redirects else responses["200"]["content"]
 
 
 async def test_failures_of_old_clients_are_documented_as_200() -> None:

@@ -16,8 +16,8 @@ from jwt.algorithms import get_default_algorithms
 from ...loop.regular_file import MAX_CREDENTIALS, read_regular
 from ...observability.masking import mask_text
 from ...setting_rules import Fault
+from ..key_set import KeySet, VerificationKey
 from .declaration import JwtSettings
-from .key_set import KeySet, VerificationKey
 
 logger = logging.getLogger(__name__)
 

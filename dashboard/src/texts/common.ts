@@ -31,6 +31,18 @@ export const texts = inLanguage("common", {
     wrong: "Wrong username or password.",
     hint: "The node printed the password of admin when it first started. To set a new one, run taipan-ctl admins passwd.",
     other: "Log in as another user",
+    openid: "Log in with OpenID Connect",
+    openidTab: "Opens in a new tab. After the login, this page continues.",
+    openidFailed: "The login with OpenID Connect failed. The node's log has the reason.",
+    openidReasons: {
+      state: "The login took more than ten minutes, or began in another browser or under another address. Try again.",
+      denied: "The identity provider refused the login, or you cancelled it. Try again, or ask the provider's administrator.",
+      provider: "The node cannot reach the identity provider, or cannot use its answer. The node's log has the reason.",
+      token: "The node does not accept the identity provider's answer. Try again. The node's log has the reason.",
+      user: "The identity provider did not send a usable name. Ask the administrator of this node.",
+      role: "Your account has no role here. Ask the administrator of this node to give one of your groups a role.",
+      busy: "Too many logins at the same time. Try again in a few seconds.",
+    } as Record<string, string>,
     away: "The node is not responding. This page continues as soon as the node is back.",
   },
   user: {

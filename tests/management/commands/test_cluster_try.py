@@ -216,7 +216,7 @@ async def test_check_connect(tmp_path: Path) -> None:
         cluster = f'[cluster]\nservers = ["{servers.urls[0]}"]\n'
         assert await check(tmp_path, "") == (
             1,
-            "taipan: --connect: the configuration has neither [cluster] nor a remote access source",
+            "taipan: --connect: the configuration has no [cluster], remote access source or [dashboard.openid]",
         )
         status, said = await check(tmp_path, cluster)
         assert status == 0 and re.fullmatch(rf"t\.toml: ok; NATS: connected to {servers.urls[0]} \(2\.\d+\.\d+\)", said)

@@ -114,9 +114,11 @@ export function Admins() {
             <Change kind="primary" onClick={begin} title="n">
               {texts.admins.new}
             </Change>
-            <button type="button" onClick={() => setOwn(true)}>
-              {texts.admins.own}
-            </button>
+            {!login.value?.openid && (
+              <button type="button" onClick={() => setOwn(true)}>
+                {texts.admins.own}
+              </button>
+            )}
           </>
         }
         columns={[

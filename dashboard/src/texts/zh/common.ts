@@ -29,6 +29,18 @@ export const texts: typeof English = {
     wrong: "用户名或密码错误。",
     hint: "节点首次启动时会显示 admin 的密码。要设置新密码，请运行 taipan-ctl admins passwd。",
     other: "以其他用户登录",
+    openid: "使用 OpenID Connect 登录",
+    openidTab: "将在新标签页中打开。登录后，此页面会继续。",
+    openidFailed: "使用 OpenID Connect 登录失败。原因见节点日志。",
+    openidReasons: {
+      state: "登录用时超过十分钟，或者是在其他浏览器或其他地址下开始的。请重试。",
+      denied: "身份提供方拒绝了登录，或者您取消了登录。请重试，或联系该提供方的管理员。",
+      provider: "节点无法连接身份提供方，或无法使用其应答。原因见节点日志。",
+      token: "节点不接受身份提供方的应答。请重试。原因见节点日志。",
+      user: "身份提供方没有提供可用的用户名。请联系此节点的管理员。",
+      role: "您的账户在此没有角色。请联系此节点的管理员，为您所在的一个组分配角色。",
+      busy: "同时登录的请求过多。请在几秒后重试。",
+    },
     away: "节点没有响应。节点恢复后，页面会自动继续。",
   },
   user: {
