@@ -112,13 +112,13 @@ describe("a node that is away", () => {
 
 describe("a login that ends", () => {
   it("is asked for, and the request is made again", async () => {
-    login.value = { username: "ann", role: "administrator", expires_at: 0 };
+    login.value = { username: "ann", role: "administrator", expires_at: 0, openid: false };
     answer(401, { code: 104, message: "" });
     answer(401, { code: 104, message: "" });
     const first = api.get("/a");
     const second = api.post("/b", { typed: "much" });
     await vi.waitFor(() => expect(expired.value).toBe(true));
-    answer(200, { code: 0, data: { username: "ann", role: "administrator", expires_at: 0 } });
+    answer(200, { code: 0, data: { username: "ann", role: "administrator", expires_at: 0, openid: false } });
     answer(200, { code: 0, data: "A" });
     answer(200, { code: 0, data: "B" });
     await logIn("ann", "secret");
@@ -129,7 +129,7 @@ describe("a login that ends", () => {
   });
 
   it("is left without it: what waited ends", async () => {
-    login.value = { username: "ann", role: "viewer", expires_at: 0 };
+    login.value = { username: "ann", role: "viewer", expires_at: 0, openid: false };
     answer(401, { code: 104 });
     const waiting = api.get("/a");
     await vi.waitFor(() => expect(expired.value).toBe(true));
