@@ -146,6 +146,10 @@ class Watch:
         self.node_may_be_away = False
         """Set by a test that stops the node."""
 
+    def allow(self, url: str) -> None:
+        """A server that the pages may lead to."""
+        self._hosts.add(urlsplit(url).netloc)
+
     def context(self, context: BrowserContext) -> None:
         context.on("console", self._console)
         context.on("weberror", lambda error: self.seen.append(f"exception: {error.error}"))
