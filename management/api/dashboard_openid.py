@@ -25,7 +25,7 @@ class OpenIdRecord(msgspec.Struct):
     url: str
 
 
-class Answer(msgspec.Struct, omit_defaults=True):
+class OpenIdAnswer(msgspec.Struct, omit_defaults=True):
     """The answer of the provider, as parameters of the callback."""
 
     state: str = ""
@@ -57,7 +57,7 @@ async def start_openid(call: Call) -> web.Response:
 @routes.get(
     "/auth/openid/callback",
     "Come back from the OpenID Connect provider",
-    query=Answer,
+    query=OpenIdAnswer,
     reply=Redirect("to the dashboard"),
 )
 async def finish_openid(call: Call) -> web.Response:

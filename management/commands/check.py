@@ -73,16 +73,16 @@ def _connect(settings: BrokerSettings, dashboard: DashboardSettings) -> list[str
 def _ask_provider(settings: OpenIdSettings) -> str:
     """Return what the OpenID Connect provider publishes in a few words. Raises ConfigError."""
     # Imported here, because it needs PyJWT.
-    from ..operations.openid.provider import Provider, ProviderFailed
+    from ..operations.openid.provider import OpenIdProvider, OpenIdProviderFailed
 
     async def ask() -> str:
-        provider = Provider(settings, Clock())
+        provider = OpenIdProvider(settings, Clock())
         await provider.try_out()
         return (await provider.metadata()).issuer
 
     try:
         return f"OpenID Connect: {one_line(asyncio.run(ask()))}"
-    except ProviderFailed as failed:
+    except OpenIdProviderFailed as failed:
         raise ConfigError(one_line(f"{failed.setting}: {failed.detail}")) from None
 
 

@@ -8,7 +8,7 @@ import jwt
 from taipan.broker.observability.log_text import one_line
 
 from ...configuration.openid import OpenIdSettings
-from .provider import Provider
+from .provider import OpenIdProvider
 from .refused import OpenIdRefused
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _OPTIONS: "Final[Options]" = {
 
 
 async def verify_id_token(
-    token: str, provider: Provider, settings: OpenIdSettings, nonce: str, now: float
+    token: str, provider: OpenIdProvider, settings: OpenIdSettings, nonce: str, now: float
 ) -> dict[str, Any]:
     """Return the claims of an ID token. ``now``: Unix seconds. Raises OpenIdRefused."""
     try:

@@ -26,7 +26,7 @@ from ..dashboard_sessions import DashboardSessions
 from ..dashboard_users import DashboardUsers
 from .id_token import verify_id_token
 from .person import Person, lacks, person_of
-from .provider import Provider
+from .provider import OpenIdProvider
 from .refused import OpenIdRefused
 
 logger = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class OpenIdLogins:
         self._server = server
         self._users = users
         self._sessions = sessions
-        self._provider = Provider(settings, server.clock)
+        self._provider = OpenIdProvider(settings, server.clock)
         self._key = secrets.token_bytes(32)
         self._open = asyncio.Semaphore(MAX_AT_A_TIME)
         # reason -> when the next line may be logged, number of failures since the last line

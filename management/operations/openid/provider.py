@@ -1,4 +1,4 @@
-"""Provider: the conversation with an OpenID Connect provider over HTTPS, each answer with a limit of size and time.
+"""OpenIdProvider: the conversation with a provider over HTTPS, with limits for the size and the time of each answer.
 
 What the provider publishes, its discovery document and its keys, is kept for an hour. It is fetched when a login needs
 it: a node without logins sends nothing."""
@@ -58,7 +58,7 @@ class Tokens(msgspec.Struct, frozen=True):
     access_token: str = ""
 
 
-class ProviderFailed(OpenIdRefused):
+class OpenIdProviderFailed(OpenIdRefused):
     """The provider cannot be reached, or its answer cannot be used."""
 
     def __init__(self, detail: str, setting: str = "issuer") -> None:
@@ -74,7 +74,7 @@ class _Kept(Generic[T]):
         self._fetch = fetch
         self._lock = asyncio.Lock()
         self._value: T | None = None
-        self._failure: ProviderFailed | None = None
+        self._failure: OpenIdProviderFailed | None = None
         self._fetched_at = 0.0
         self._fresh_until = 0.0
 
@@ -95,7 +95,7 @@ class _Kept(Generic[T]):
     async def _renew(self, now: float) -> None:
         try:
             self._value = await self._fetch()
-        except ProviderFailed as failure:
+        except OpenIdProviderFailed as failure:
             self._failure, self._fresh_until = failure, now + RETRY
             if self._value is not None:
                 logger.warning("openid_not_refreshed setting=%s detail=%s", failure.setting, failure.detail)
@@ -104,7 +104,7 @@ class _Kept(Generic[T]):
             self._fetched_at = now
 
 
-class Provider:
+class OpenIdProvider:
     """The provider of ``[dashboard.openid]``."""
 
     def __init__(self, settings: OpenIdSettings, clock: Clock) -> None:
@@ -116,7 +116,7 @@ class Provider:
         self._keys = _Kept(clock, self._fetch_keys)
 
     async def metadata(self) -> Metadata:
-        """Return the discovery document. Raises ProviderFailed."""
+        """Return the discovery document. Raises OpenIdProviderFailed."""
         return await self._metadata.get()
 
     async def redeem(self, code: str, verifier: str, redirect_uri: str) -> Tokens:
@@ -142,12 +142,12 @@ class Provider:
             if error == "invalid_grant":
                 raise OpenIdRefused("token", "invalid_grant: the provider does not accept the code")
             setting = "client_secret" if error in ("invalid_client", "unauthorized_client") else "issuer"
-            raise ProviderFailed(f"token_endpoint: status {status} {error}", setting)
+            raise OpenIdProviderFailed(f"token_endpoint: status {status} {error}", setting)
         return _decoded(body, Tokens, "token_endpoint")
 
     async def key(self, algorithm: str, key_id: object) -> "VerificationKey | None":
         """Return the key that verifies a token, after another look at the keys if it is not known; ``None``: there is
-        no such key. Raises ProviderFailed."""
+        no such key. Raises OpenIdProviderFailed."""
         found = (await self._keys.get()).find(algorithm, key_id)
         if found is None:
             found = (await self._keys.get(older_than=NEW_KEYS_EVERY)).find(algorithm, key_id)
@@ -155,17 +155,17 @@ class Provider:
 
     async def userinfo(self, access_token: str) -> dict[str, Any]:
         """Return the claims of the userinfo endpoint, none if the provider has no such endpoint. Raises
-        ProviderFailed."""
+        OpenIdProviderFailed."""
         url = (await self.metadata()).userinfo_endpoint
         if not url or not access_token.isascii() or not access_token.isprintable():
             return {}
         status, body = await self._ask("GET", url, {"Authorization": f"Bearer {access_token}"})
         if status != 200:
-            raise ProviderFailed(f"userinfo_endpoint: status {status}")
+            raise OpenIdProviderFailed(f"userinfo_endpoint: status {status}")
         return _decoded(body, dict[str, Any], "userinfo_endpoint")
 
     async def try_out(self) -> None:
-        """Fetch the discovery document and the keys. Raises ProviderFailed."""
+        """Fetch the discovery document and the keys. Raises OpenIdProviderFailed."""
         await self._metadata.get()
         await self._keys.get()
 
@@ -173,10 +173,10 @@ class Provider:
         issuer = self._settings.issuer
         status, body = await self._ask("GET", issuer.rstrip("/") + "/.well-known/openid-configuration")
         if status != 200:
-            raise ProviderFailed(f"discovery: status {status}")
+            raise OpenIdProviderFailed(f"discovery: status {status}")
         metadata = _decoded(body, Metadata, "discovery")
         if metadata.issuer != issuer:
-            raise ProviderFailed(f"discovery: the issuer is {metadata.issuer!r}, not {issuer!r}")
+            raise OpenIdProviderFailed(f"discovery: the issuer is {metadata.issuer!r}, not {issuer!r}")
         for name in (
             "authorization_endpoint",
             "token_endpoint",
@@ -189,22 +189,22 @@ class Provider:
                 try:
                     check_provider_url(url)
                 except ValueError as error:
-                    raise ProviderFailed(f"discovery: {name}: {error}") from None
+                    raise OpenIdProviderFailed(f"discovery: {name}: {error}") from None
         return metadata
 
     async def _fetch_keys(self) -> KeySet:
         status, body = await self._ask("GET", (await self.metadata()).jwks_uri)
         if status != 200:
-            raise ProviderFailed(f"jwks_uri: status {status}")
+            raise OpenIdProviderFailed(f"jwks_uri: status {status}")
         try:
             return KeySet.parse(body)
         except ValueError as error:
-            raise ProviderFailed(f"jwks_uri: {error}") from None
+            raise OpenIdProviderFailed(f"jwks_uri: {error}") from None
 
     async def _ask(
         self, method: str, url: str, headers: Mapping[str, str] | None = None, form: dict[str, str] | None = None
     ) -> tuple[int, bytes]:
-        """Return status and body. Follows no redirect. Raises ProviderFailed."""
+        """Return status and body. Follows no redirect. Raises OpenIdProviderFailed."""
         timeout = self._settings.timeout
         session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(ssl=self._tls, force_close=True),
@@ -223,20 +223,20 @@ class Provider:
                 async for piece in response.content.iter_any():
                     body += piece
                     if len(body) > MAX_ANSWER:
-                        raise ProviderFailed(f"{where}: the answer is longer than {MAX_ANSWER} bytes")
+                        raise OpenIdProviderFailed(f"{where}: the answer is longer than {MAX_ANSWER} bytes")
                 return response.status, bytes(body)
         except TimeoutError:
-            raise ProviderFailed(f"{where}: no answer within {timeout:g} seconds", "timeout") from None
+            raise OpenIdProviderFailed(f"{where}: no answer within {timeout:g} seconds", "timeout") from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
             reason = str(error.os_error) if isinstance(error, aiohttp.ClientConnectorError) else type(error).__name__
-            raise ProviderFailed(f"{where}: {reason}") from None
+            raise OpenIdProviderFailed(f"{where}: {reason}") from None
 
 
 def _decoded(body: bytes, kind: type[T], where: str) -> T:
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ProviderFailed(f"{where}: {error}") from None
+        raise OpenIdProviderFailed(f"{where}: {error}") from None
 
 
 def _error_of(body: bytes) -> str:
