@@ -329,6 +329,21 @@ async def test_an_election_refuses_no_retained_message_and_holds_its_acknowledge
         assert payloads(cluster[0]) == payloads(cluster[1]) == wanted
 
 
+async def test_a_node_that_stops_does_not_wait_for_nats_without_a_quorum() -> None:
+    hub = VirtualNats(Random(1), servers=3)
+    hub.election = (3600.0, 3600.0)
+    async with cluster_nodes(1, hub=hub) as cluster:
+        changes, way = part(cluster[0]), (cluster.name(0), "")
+        changes.write_timeout = 3600.0
+        hub.delays[way] = (3600.0, 3600.0)
+        await retain(cluster[0], "t", b"x")
+        flushing = asyncio.create_task(changes.flush(3600.0))
+        await until(lambda: changes.pending and not flushing.done())
+        hub.stop_server(hub.leader)
+        await until(flushing.done)
+        del hub.delays[way]
+
+
 @pytest.mark.parametrize("qos", [1, 2])
 async def test_what_waits_longer_than_any_election_is_refused(monkeypatch: pytest.MonkeyPatch, qos: int) -> None:
     """What was taken may still be there when there is a quorum again."""

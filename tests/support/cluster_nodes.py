@@ -126,6 +126,12 @@ class ClusterNodes:
     def __len__(self) -> int:
         return len(self.settings)
 
+    def part(self, number: int) -> NatsCluster:
+        """What a node has of the cluster."""
+        found = self.nodes[number].server._nats_cluster
+        assert found is not None
+        return found
+
     def managed_node(self, number: int) -> ManagedNode:
         node = self.nodes[number]
         assert isinstance(node, ManagedNode)

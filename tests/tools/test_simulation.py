@@ -213,6 +213,14 @@ def test_seeds_that_failed_where_disks_are_lost(seed: int) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
+@pytest.mark.long
+def test_a_seed_that_failed_where_disks_are_lost_and_sessions_begin_anew() -> None:
+    """A move did not end."""
+    done = simulate("--seed", "930028", "--features", "all,fresh,replicas", "--nodes", "3")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_the_death_of_a_node_closes_a_log_that_has_no_writer_yet(tmp_path: Path) -> None:
     """The node died between the two. Its next start waited for the file until the end of the run."""
     log = SqliteLog(tmp_path / "taipan.db")

@@ -37,12 +37,6 @@ async def cluster(tmp_path: Path) -> AsyncIterator[ClusterNodes]:
         yield nodes
 
 
-def own(cluster: ClusterNodes, number: int) -> NatsCluster:
-    made = cluster[number].server.cluster
-    assert isinstance(made, NatsCluster)
-    return made
-
-
 def sessions(cluster: ClusterNodes, number: int) -> list[str]:
     return sorted(each.client_id for each in cluster[number].server.broker.sessions)
 
@@ -365,13 +359,13 @@ async def test_a_node_whose_clients_wait_in_line_takes_no_other_sessions(
 ) -> None:
     await cluster[0].leave_session("s", "t")
     for number in (1, 2):
-        monkeypatch.setattr(own(cluster, number).claims, "waits_for_turn", lambda node: True)
+        monkeypatch.setattr(cluster.part(number).claims, "waits_for_turn", lambda node: True)
     await cluster[0].server.cluster.evacuate()
     for _ in range(5):
         await cluster[0].pass_time(GRACE)
         await asyncio.sleep(0.1)
     assert sessions(cluster, 0) == ["s"]
-    monkeypatch.setattr(own(cluster, 2).claims, "waits_for_turn", lambda node: False)
+    monkeypatch.setattr(cluster.part(2).claims, "waits_for_turn", lambda node: False)
     await until_empty(cluster)
     assert sessions(cluster, 2) == ["s"]
 

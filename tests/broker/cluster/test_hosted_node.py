@@ -47,16 +47,10 @@ QUICK: dict[str, object] = {
 }
 
 
-def part(cluster: ClusterNodes, number: int) -> NatsCluster:
-    found = cluster[number].server._nats_cluster
-    assert found is not None
-    return found
-
-
 def record_of(cluster: ClusterNodes, number: int) -> ReplicaRecord:
     """The record of a node, as a running node knows it."""
     other = next(each for each in cluster.nodes if each != number)
-    records = part(cluster, other).replica_records
+    records = cluster.part(other).replica_records
     assert records is not None
     found = records.of(cluster.name(number))
     assert found is not None
@@ -70,9 +64,9 @@ def number_of(cluster: ClusterNodes, name: str) -> int:
 async def until_copied(cluster: ClusterNodes) -> None:
     """Until each node has all its copies, on the nodes that it chooses when all of them run, and all know where."""
     for number in cluster.nodes:
-        shipping = part(cluster, number).shipping
+        shipping = cluster.part(number).shipping
         assert shipping is not None
-        core, members = shipping.core, part(cluster, number).membership
+        core, members = shipping.core, cluster.part(number).membership
         while len(members.running()) < len(cluster.nodes) - 1:
             await asyncio.sleep(0.01)
         shipping._choose(asyncio.get_running_loop().time())  # among all of them, before its next tick does
@@ -86,7 +80,7 @@ async def until_copied(cluster: ClusterNodes) -> None:
 
 def knows_copies(cluster: ClusterNodes, number: int, of: int) -> bool:
     """Whether a node knows the present record of another one: the followers that left the set are not in it."""
-    records, shipping = part(cluster, number).replica_records, part(cluster, of).shipping
+    records, shipping = cluster.part(number).replica_records, cluster.part(of).shipping
     assert shipping is not None
     record = None if records is None else records.of(cluster.name(of))
     return records is None or (record is not None and set(record.in_sync) == shipping.core.members)
@@ -94,7 +88,7 @@ def knows_copies(cluster: ClusterNodes, number: int, of: int) -> bool:
 
 async def until_copied_on(cluster: ClusterNodes, number: int, follower: int) -> None:
     """Until the copy of a node is complete on this other one."""
-    shipping = part(cluster, number).shipping
+    shipping = cluster.part(number).shipping
     assert shipping is not None
     core = shipping.core
     await until(
@@ -304,7 +298,7 @@ async def test_a_copy_that_left_the_set_is_not_given_the_node_back(tmp_path: Pat
     """The follower that takes over has not heard yet that another one has left the in-sync set."""
     async with replicated(tmp_path, 2, failover_after=600.0) as cluster:
         await cluster.kill(1)
-        record, takeovers = record_of(cluster, 1), part(cluster, 0).takeovers
+        record, takeovers = record_of(cluster, 1), cluster.part(0).takeovers
         assert takeovers is not None and record.in_sync == (cluster.name(0),)
         write = takeovers._write
 
@@ -352,7 +346,7 @@ async def test_the_host_is_lost_too(tmp_path: Path) -> None:
         await until(lambda: bool(record_of(cluster, 1).in_sync) and bool(record_of(cluster, first).in_sync))
         await lose(cluster, first)
         for number in cluster.nodes:
-            shipping = part(cluster, number).shipping
+            shipping = cluster.part(number).shipping
             assert shipping is not None
             shipping.core._timeout = 1.0
         left = other(cluster, 1, first)
@@ -418,19 +412,19 @@ async def test_a_start_that_the_copy_does_not_know(tmp_path: Path) -> None:
     async with replicated(tmp_path, failover_after=3600.0) as cluster:
         await away(cluster[1], "s", 5, "t")
         node = other(cluster, 1)
-        key = part(cluster, 1).membership.key
+        key = cluster.part(1).membership.key
         host = await lose(cluster, 1)
         await until(lambda: statuses(node).get(cluster.name(1)) == STOPPED)
-        context = part(cluster, host).context
-        peer = part(cluster, host).membership.peers[cluster.name(1)]
+        context = cluster.part(host).context
+        peer = cluster.part(host).membership.peers[cluster.name(1)]
         later = msgspec.structs.replace(peer.record, incarnation=peer.incarnation + 1, started=peer.record.started + 1)
         await context.nats.write("members", key, context.wire.write(later), peer.revision, "nonce")
         await until(lambda: statuses(node).get(cluster.name(1)) == STOPPED)
         incarnation = later.incarnation
-        await until(lambda: part(cluster, host).membership.peers[cluster.name(1)].incarnation == incarnation)
+        await until(lambda: cluster.part(host).membership.peers[cluster.name(1)].incarnation == incarnation)
         await asyncio.sleep(2.5)  # until it is certain to be Stopped
         await cluster[host].server.cluster.force_leave(cluster.name(1))
-        assert part(cluster, host).membership.peers[cluster.name(1)].incarnation == incarnation + 1
+        assert cluster.part(host).membership.peers[cluster.name(1)].incarnation == incarnation + 1
         await node.client("s", expiry=3600, session_present=True)
 
 
@@ -552,7 +546,7 @@ async def test_a_lost_node_whose_only_copy_is_on_the_disk_of_a_replaced_one(tmp_
     async with replicated(tmp_path, expected=("replicas_trouble",), replicas_min=1) as cluster:
         names = [cluster.name(number) for number in range(3)]
         assert record_of(cluster, 0).in_sync == (names[1],) and record_of(cluster, 1).in_sync == (names[2],)
-        copies = part(cluster, 2).copies
+        copies = cluster.part(2).copies
         assert copies is not None
         copies._released.add(names[0])  # node 2 accepts no copy of node 0, as if its disk were full
         await away(cluster[0], "s", 5, "t")
@@ -672,7 +666,7 @@ async def test_a_node_that_no_longer_has_copies_is_not_replaced_by_an_old_one(tm
         await cluster.wait_until_running()
         publisher = await cluster[1].client("p")
         await publisher.publish("t", b"1", qos=1)
-        records = part(cluster, 0).replica_records
+        records = cluster.part(0).replica_records
         assert records is not None
         await until(lambda: records.of(cluster.name(1)) is None)
         await cluster.kill(1)
@@ -747,7 +741,7 @@ async def test_a_host_stops_before_the_last_record(tmp_path: Path) -> None:
     async with replicated(tmp_path) as cluster:
         await away(cluster[1], "s", 5, "t")
         host = await lose(cluster, 1)
-        takeovers = part(cluster, host).takeovers
+        takeovers = cluster.part(host).takeovers
         assert takeovers is not None
 
         async def not_yet(made: ReplicaRecord) -> None:
@@ -836,7 +830,7 @@ async def test_another_node_takes_over_from_a_host_that_was_disconnected(
         publisher = await cluster[1].client("p", 5)
         await publisher.publish("$delayed/3600/t", b"late", qos=1)
         host = await lose(cluster, 1)
-        name, takeovers, copies = cluster.name(1), part(cluster, host).takeovers, part(cluster, host).copies
+        name, takeovers, copies = cluster.name(1), cluster.part(host).takeovers, cluster.part(host).copies
         assert takeovers is not None and copies is not None
         await until(lambda: name in takeovers.hosted)
         hosted = cluster[host].server.hosted[name]

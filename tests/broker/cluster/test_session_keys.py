@@ -3,7 +3,6 @@
 import asyncio
 import shutil
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from taipan.broker.cluster.moving.queue_pieces import QueuePieces
 from taipan.broker.cluster.moving.session_keys import BUCKET, RETRY, SessionKeys
 from taipan.broker.cluster.moving.session_transfer import BUSY, Done, Fetch, Piece, Prepare, Prepared
 from taipan.broker.cluster.nats.interface import BucketEntry, Unavailable, Unknown, WrongRevision
-from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.cluster.wire import SessionKey, thing_key
 from taipan.broker.core.cluster import STOPPED, CallFailed
 from taipan.broker.mqtt import constants as c
@@ -33,6 +31,7 @@ from taipan.broker.session.client_info import ClientInfo
 from taipan.broker.session.subscription import Subscription
 from tests.support.peer import TIMEOUT, Peer
 from tests.support.users import PASSWORD, users
+from tests.support.waiting import until
 from tests.support.wire import Publish
 
 from ...support.cluster_nodes import ClusterNodes, cluster_nodes
@@ -51,18 +50,6 @@ BURST = 50
 """Messages that a test publishes without waiting for PUBACK."""
 
 
-def own(cluster: ClusterNodes, number: int) -> NatsCluster:
-    made = cluster[number].server.cluster
-    assert isinstance(made, NatsCluster)
-    return made
-
-
-async def until(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(patience(TIMEOUT)):
-        while not holds():
-            await asyncio.sleep(0.005)
-
-
 def sessions(cluster: ClusterNodes, number: int) -> set[str]:
     return {session.client_id for session in cluster[number].server.broker.sessions}
 
@@ -73,7 +60,7 @@ def owner(cluster: ClusterNodes, client_id: str) -> bytes | None:
 
 def is_over(cluster: ClusterNodes, number: int, client_id: str) -> bool:
     """Whether this node knows of nobody who has the session."""
-    known = own(cluster, number).session_keys.place(client_id)
+    known = cluster.part(number).session_keys.place(client_id)
     return known is None or not known.node
 
 
@@ -107,9 +94,9 @@ async def test_a_key_is_there_as_long_as_the_session(tmp_path: Path) -> None:
     async with cluster_nodes(2, directory=tmp_path) as cluster:
         client = await cluster[0].client("s", expiry=3600)
         assert owner(cluster, "s") is not None
-        await until(lambda: own(cluster, 1).node_of("s") == cluster.name(0))
+        await until(lambda: cluster.part(1).node_of("s") == cluster.name(0))
         await client.disconnect(properties={c.SESSION_EXPIRY_INTERVAL: 0})
-        await until(lambda: owner(cluster, "s") is None and own(cluster, 1).node_of("s") is None)
+        await until(lambda: owner(cluster, "s") is None and cluster.part(1).node_of("s") is None)
         await cluster[0].client("t")
         assert owner(cluster, "t") is None
 
@@ -120,7 +107,7 @@ async def test_a_key_stays_until_the_end_of_its_session_is_on_disk(
     """Else the session would be back after a kill, and no key would say whose it is."""
     async with cluster_nodes(1, directory=tmp_path, level="disk") as cluster:
         client = await cluster[0].client("s", expiry=60)
-        tables = own(cluster, 0).context.tables
+        tables = cluster.part(0).context.tables
         stored, asked, goes_on = tables.stored, asyncio.Event(), asyncio.Event()
         answers = [False]
 
@@ -187,7 +174,7 @@ async def test_a_session_of_a_node_that_is_stopped_in_order_waits_until_that_is_
         for client_id in ("s", "t"):
             await cluster[0].leave_session(client_id, "t", qos=1)
         await cluster.stop(0)
-        await until(lambda: own(cluster, 1).members()[0].status == STOPPED)
+        await until(lambda: cluster.part(1).members()[0].status == STOPPED)
         await cluster[1].client("t", clean_start=True)
         waiting = asyncio.ensure_future(cluster[1].client("s", expiry=3600, session_present=True))
         await cluster.start(0)
@@ -204,7 +191,7 @@ async def test_a_node_that_was_getting_a_session_that_began_anew_elsewhere_opens
     async with cluster_nodes(3, directory=tmp_path, level="disk", cluster={**QUICK, "takeover": "fresh"}) as cluster:
         await leave_five(cluster)
 
-        keeper = own(cluster, 0).handover.outgoing
+        keeper = cluster.part(0).handover.outgoing
         piece = keeper.piece
 
         async def one(node: str, ask: Fetch) -> Piece:
@@ -212,11 +199,11 @@ async def test_a_node_that_was_getting_a_session_that_began_anew_elsewhere_opens
 
         keeper.piece = one  # type: ignore[method-assign]
         await (await cluster[1].client("s", expiry=60, session_present=True)).drop()
-        incoming = own(cluster, 1).handover._incoming
+        incoming = cluster.part(1).handover._incoming
         await until(lambda: (each := incoming.get("s")) is not None and each.row.taken == 1)
         await cluster.wait_until_quiet()
         await cluster.kill(1)
-        await until(lambda: own(cluster, 2).members()[1].status == STOPPED)
+        await until(lambda: cluster.part(2).members()[1].status == STOPPED)
         client = await cluster[2].client("s", expiry=60, session_present=False)
         await client.subscribe("t", qos=2)
         await cluster.start(1)
@@ -237,7 +224,7 @@ async def test_a_client_is_told_of_a_start_and_waits_from_then_on(tmp_path: Path
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=settings) as cluster:
         await cluster[0].leave_session("s", "t", qos=1)
         await cluster.stop(0)
-        made = own(cluster, 1)
+        made = cluster.part(1)
         peer = made.membership.peers[cluster.name(0)]
         await until(lambda: peer.status == STOPPED)
         peer.stopped_at = -1e9
@@ -284,12 +271,12 @@ async def test_a_session_whose_node_died_as_it_moved_waits_for_all_of_it(tmp_pat
             if step == "taken":
                 cluster.partition({1}, {0}, {2})
 
-        own(cluster, 1).claims.step = dies
+        cluster.part(1).claims.step = dies
         new = await cluster[1].client("s", expiry=3600, session_present=True)
         await cluster.kill(0)
         cluster.heal()
         await until(lambda: router.remote_mask("t").bit_count() == 2)
-        await until(lambda: own(cluster, 1).members()[0].status == STOPPED)
+        await until(lambda: cluster.part(1).members()[0].status == STOPPED)
         await far.publish("t", b"3", qos=2)
         await new.nothing()
         await cluster.start(0)
@@ -334,7 +321,7 @@ async def test_a_node_that_died_before_it_was_told_that_all_has_come_gives_nothi
                 cluster.hub.disconnect(cluster.name(0))
                 merged.set()
 
-        own(cluster, 1).handover.step = cut
+        cluster.part(1).handover.step = cut
         client = await cluster[1].client("s", expiry=60, session_present=True)
         await asyncio.wait_for(merged.wait(), patience(TIMEOUT))
         await cluster.kill(0)
@@ -365,7 +352,7 @@ async def test_what_is_paged_out_before_it_is_asked_for_again_comes_whole(tmp_pa
                 cluster.hub.disconnect(cluster.name(1))
                 asked.set()
 
-        own(cluster, 0).handover.outgoing.step = cut
+        cluster.part(0).handover.outgoing.step = cut
         new = await cluster[1].client("s", expiry=60, session_present=True)
         await asyncio.wait_for(asked.wait(), patience(TIMEOUT))
         await until(lambda: paging.bytes)
@@ -382,14 +369,14 @@ async def test_a_node_that_was_cut_off_sends_its_client_away(tmp_path: Path) -> 
         old = await cluster[2].client("s", expiry=3600)
         await old.subscribe("t", qos=1)
         cluster.partition({0, 1}, {2})
-        await until(lambda: own(cluster, 0).membership.peers[cluster.name(2)].status == STOPPED)
+        await until(lambda: cluster.part(0).membership.peers[cluster.name(2)].status == STOPPED)
         new = await cluster[0].client("s", expiry=3600, session_present=False)
         await old.nothing()
         cluster.heal()
         await old.expect_disconnect(0x8E)
         await until(lambda: "s" not in sessions(cluster, 2))
         await new.nothing()
-        assert own(cluster, 2).node_of("s") == cluster.name(0)
+        assert cluster.part(2).node_of("s") == cluster.name(0)
 
 
 @pytest.mark.slow
@@ -397,7 +384,7 @@ async def test_a_node_without_quorum_goes_on_with_its_sessions(tmp_path: Path) -
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=IMPATIENT) as cluster:
         await cluster[1].leave_session("ours", "t")
         await cluster[0].leave_session("theirs", "t")
-        await until(lambda: own(cluster, 1).node_of("theirs") == cluster.name(0))
+        await until(lambda: cluster.part(1).node_of("theirs") == cluster.name(0))
         cluster.partition({0}, {1})
         await cluster[1].client("ours", expiry=3600, session_present=True)
         await cluster[1].client("none")
@@ -407,7 +394,7 @@ async def test_a_node_without_quorum_goes_on_with_its_sessions(tmp_path: Path) -
         await begun.subscribe("t", qos=1)
         assert owner(cluster, "new") is None
         cluster.heal()
-        await until(lambda: own(cluster, 0).node_of("new") == cluster.name(1))
+        await until(lambda: cluster.part(0).node_of("new") == cluster.name(1))
         await begun.nothing()
 
 
@@ -440,13 +427,13 @@ async def test_an_unanswered_write_gives_the_session_back(tmp_path: Path) -> Non
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=IMPATIENT) as cluster:
         await cluster[0].leave_session("s", "t")
         publisher = await cluster[0].client("p")
-        own(cluster, 1).claims.step = lambda name: setattr(cluster.hub, "lose_answer", float(name == "stored"))
+        cluster.part(1).claims.step = lambda name: setattr(cluster.hub, "lose_answer", float(name == "stored"))
         peer = cluster[1].peer()
         await peer.connect("s", False, properties={c.SESSION_EXPIRY_INTERVAL: 60}, expect=0x88)
         cluster.hub.lose_answer = 0.0
         await publisher.publish("t", b"kept", qos=1)
-        own(cluster, 1).claims.step = lambda name: None
-        await until(lambda: own(cluster, 1).node_of("s") == cluster.name(0))
+        cluster.part(1).claims.step = lambda name: None
+        await until(lambda: cluster.part(1).node_of("s") == cluster.name(0))
         again = await cluster[1].client("s", expiry=60, session_present=True)
         await again.expect_publish("t", b"kept", 1)
 
@@ -454,8 +441,8 @@ async def test_an_unanswered_write_gives_the_session_back(tmp_path: Path) -> Non
 async def claim_without_an_answer(cluster: ClusterNodes) -> SessionKeys:
     """Node 1 writes that session ``s`` of node 0 is its own, and does not hear that this was done; its part."""
     await cluster[0].leave_session("s", "t")
-    session_keys = own(cluster, 1).session_keys
-    own(cluster, 1).claims.step = lambda name: setattr(cluster.hub, "lose_answer", float(name == "stored"))
+    session_keys = cluster.part(1).session_keys
+    cluster.part(1).claims.step = lambda name: setattr(cluster.hub, "lose_answer", float(name == "stored"))
     peer = cluster[1].peer()
     await peer.connect("s", False, properties={c.SESSION_EXPIRY_INTERVAL: 60}, expect=0x88)
     await until(lambda: session_keys.has("s"))
@@ -471,7 +458,7 @@ async def test_an_unanswered_write_gives_the_session_back_after_a_restart(tmp_pa
         publisher = await cluster[0].client("p")
         await publisher.publish("t", b"kept", qos=1)
         await cluster.start(1)
-        await until(lambda: own(cluster, 1).node_of("s") == cluster.name(0))
+        await until(lambda: cluster.part(1).node_of("s") == cluster.name(0))
         again = await cluster[1].client("s", expiry=60, session_present=True)
         await again.expect_publish("t", b"kept", 1)
 
@@ -485,11 +472,11 @@ async def test_a_session_that_is_given_back_goes_on_where_its_node_started_again
         await cluster.kill(0)
         cluster.hub.lose_answer = 0.0
         await cluster.start(0)
-        await until(lambda: own(cluster, 0).handover.leaves("s"))
+        await until(lambda: cluster.part(0).handover.leaves("s"))
         publisher = await cluster[0].client("p")
         await publisher.publish("t", b"kept", qos=1)
         await cluster.start(1)
-        await until(lambda: not own(cluster, 0).handover.leaves("s"))
+        await until(lambda: not cluster.part(0).handover.leaves("s"))
         again = await cluster[0].client("s", expiry=60, session_present=True)
         await again.expect_publish("t", b"kept", 1)
 
@@ -499,7 +486,7 @@ async def test_a_session_is_not_begun_anew_on_a_key_of_an_unanswered_write(tmp_p
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=IMPATIENT) as cluster:
         await claim_without_an_answer(cluster)
         await cluster[1].peer().connect("s", False, properties={c.SESSION_EXPIRY_INTERVAL: 60}, expect=0x88)
-        own(cluster, 1).claims.step = lambda name: None
+        cluster.part(1).claims.step = lambda name: None
         cluster.hub.lose_answer = 0.0
         await cluster[1].client("s", expiry=60, session_present=True)
 
@@ -510,7 +497,7 @@ async def test_a_session_is_found_again_by_a_node_that_learns_late_of_its_leavin
         await old.drop()
         cluster.hub.delays["", cluster.name(0)] = (0.7, 0.7)
         await (await cluster[1].client("s", expiry=3600, clean_start=True)).drop()
-        assert "s" not in sessions(cluster, 0) and own(cluster, 0).session_keys.has("s")
+        assert "s" not in sessions(cluster, 0) and cluster.part(0).session_keys.has("s")
         await cluster[0].client("s", expiry=3600, session_present=True)
 
 
@@ -521,7 +508,7 @@ async def test_a_client_that_has_gone_takes_no_session_from_one_that_is_there(tm
         cluster.partition({0}, {1}, quorum=1)
         gone = cluster[1].peer()
         connecting = asyncio.ensure_future(attempt(gone, "s", clean_start=False))
-        session_keys = own(cluster, 1).session_keys
+        session_keys = cluster.part(1).session_keys
         await until(lambda: session_keys.busy("s"))
         if how == "reset":
             gone.abort()
@@ -542,15 +529,15 @@ async def test_a_client_that_has_gone_begins_no_session_anew_elsewhere(tmp_path:
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster={**QUICK, "takeover": "fresh"}) as cluster:
         old = await cluster[0].client("s", expiry=3600)
         cluster.partition({0}, {1}, quorum=1)
-        await until(lambda: own(cluster, 1).members()[0].status == STOPPED)
+        await until(lambda: cluster.part(1).members()[0].status == STOPPED)
         cluster.hub.delays[cluster.name(1), ""] = (0.3, 0.3)
         gone = cluster[1].peer()
         connecting = asyncio.ensure_future(attempt(gone, "s", properties=MINUTE, clean_start=False))
-        await until(lambda: own(cluster, 1).session_keys.busy("s"))
+        await until(lambda: cluster.part(1).session_keys.busy("s"))
         gone.abort()
         with pytest.raises(AssertionError):
             await connecting
-        await until(lambda: not own(cluster, 1).session_keys.busy("s"))
+        await until(lambda: not cluster.part(1).session_keys.busy("s"))
         cluster.heal()
         await cluster.wait_until_running()
         await old.nothing()
@@ -562,8 +549,8 @@ async def test_a_session_stays_where_it_was_if_its_client_goes_as_another_node_t
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster={**QUICK, "takeover": "fresh"}) as cluster:
         await leave_five(cluster)
         cluster.partition({0}, {1}, quorum=1)
-        await until(lambda: own(cluster, 1).members()[0].status == STOPPED)
-        session_keys = own(cluster, 1).session_keys
+        await until(lambda: cluster.part(1).members()[0].status == STOPPED)
+        session_keys = cluster.part(1).session_keys
         write = session_keys._write
         gone = cluster[1].peer()
 
@@ -591,8 +578,8 @@ async def test_a_session_stays_where_it_was_if_its_client_is_refused_after_that(
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster={**QUICK, "takeover": "fresh"}) as cluster:
         await leave_five(cluster)
         cluster.partition({0}, {1}, quorum=1)
-        await until(lambda: own(cluster, 1).members()[0].status == STOPPED)
-        session_keys = own(cluster, 1).session_keys
+        await until(lambda: cluster.part(1).members()[0].status == STOPPED)
+        session_keys = cluster.part(1).session_keys
         write = session_keys._write
         memory = cluster[1].server.memory
         limit = memory.limit
@@ -625,12 +612,12 @@ async def test_a_key_that_is_given_back_still_names_the_user_of_the_session(tmp_
         2, directory=tmp_path, level="disk", cluster=QUICK, access={"users": users("ann")}
     ) as cluster:
         await cluster[0].client("s", expiry=3600, username="ann", password=PASSWORD)
-        session_keys = own(cluster, 1).session_keys
+        session_keys = cluster.part(1).session_keys
         await until(lambda: session_keys.place("s"))
         place = session_keys.place("s")
         session = cluster[0].server.broker.sessions.get("s")
         assert place is not None and session is not None
-        nats = own(cluster, 1).context.nats
+        nats = cluster.part(1).context.nats
         write = nats.write
 
         async def unanswered(*arguments: Any) -> int:
@@ -654,7 +641,7 @@ async def test_a_session_that_was_asked_for_and_then_begun_anew_does_not_come_ba
     """The node that had asked for it says so late."""
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster={**QUICK, "takeover": "fresh"}) as cluster:
         await leave_five(cluster)
-        far = own(cluster, 1)
+        far = cluster.part(1)
         known = far.session_keys.place("s")
         assert known is not None
         ask = Prepare("s", "move", known.revision, "", None, False, False)
@@ -663,7 +650,7 @@ async def test_a_session_that_was_asked_for_and_then_begun_anew_does_not_come_ba
         await until(lambda: far.members()[0].status == STOPPED)
         client = await cluster[1].client("s", expiry=60, clean_start=clean_start, session_present=False)
         cluster.heal()
-        await until(lambda: own(cluster, 0).session_keys.node_of("s") == cluster.name(1))
+        await until(lambda: cluster.part(0).session_keys.node_of("s") == cluster.name(1))
         await cluster.wait_until_running()
         await far.calls.call(cluster.name(0), CANCEL, msgspec.msgpack.encode(Done("s", "move")))
         for number in range(0 if clean_start else 5):
@@ -679,7 +666,7 @@ async def test_a_client_that_sends_disconnect_before_it_has_its_session_begins_n
         cluster.hub.delays[cluster.name(0), ""] = (0.3, 0.3)
         gone = cluster[0].peer()
         connecting = asyncio.ensure_future(attempt(gone, "s", properties=MINUTE))
-        session_keys = own(cluster, 0).session_keys
+        session_keys = cluster.part(0).session_keys
         await until(lambda: session_keys.busy("s"))
         await gone.send(Disconnect())
         assert await connecting == rc.SERVER_UNAVAILABLE
@@ -724,7 +711,7 @@ async def test_the_rest_of_a_session_comes_to_one_that_no_connack_has_told_of(tm
     async with cluster_nodes(3, directory=tmp_path, level="disk", cluster={**QUICK, "takeover": "fresh"}) as cluster:
         await leave_five(cluster)
         await cluster.kill(0)
-        await until(lambda: own(cluster, 1).members()[0].status == STOPPED)
+        await until(lambda: cluster.part(1).members()[0].status == STOPPED)
         await begin_without_connack(cluster, 1)
         await cluster.start(0)
         await cluster.wait_until_running()
@@ -740,7 +727,7 @@ async def test_a_client_that_leaves_meanwhile_leaves_its_session_whole(tmp_path:
         publisher = await cluster[0].client("p")
         await publisher.publish("t", b"kept", qos=1)
         gone = cluster[1].peer()
-        own(cluster, 1).claims.step = lambda name: gone.abort() if name == "adopted" else None
+        cluster.part(1).claims.step = lambda name: gone.abort() if name == "adopted" else None
         with pytest.raises(AssertionError):
             await gone.connect("s", False, properties={c.SESSION_EXPIRY_INTERVAL: 60})
         await until(lambda: "s" in sessions(cluster, 1) and "s" not in sessions(cluster, 0))
@@ -761,7 +748,7 @@ async def test_a_session_that_moves_on_at_once_is_left_nowhere(tmp_path: Path, m
     monkeypatch.setattr(Fetching, "_tell_done", tell_later)
     monkeypatch.setattr(outgoing, "_OFFER_AGAIN", 1000.0)
     async with cluster_nodes(3, directory=tmp_path, level="disk", cluster={"takeover": "refuse"}) as cluster:
-        second = own(cluster, 1).handover._fetching
+        second = cluster.part(1).handover._fetching
         await cluster[0].leave_session("s", "t", qos=1)
         await cluster[1].client("s", expiry=60, session_present=True)
         last = await cluster[2].client("s", expiry=60, session_present=True)
@@ -789,7 +776,7 @@ async def test_a_node_that_dies_before_its_session_is_on_disk_misses_no_message(
             if step == "taken":
                 monkeypatch.setattr(store._log, "append", lambda *arguments: killed.wait())
 
-        own(cluster, 1).claims.step = stall
+        cluster.part(1).claims.step = stall
         connecting = asyncio.ensure_future(
             attempt(cluster[1].peer(), "s", clean_start=False, properties={c.SESSION_EXPIRY_INTERVAL: 60})
         )
@@ -821,14 +808,14 @@ async def test_a_node_that_was_cut_off_while_a_session_was_elsewhere_and_came_ba
                 cluster.hub.disconnect(cluster.name(0))
                 merged.set()
 
-        own(cluster, 1).handover.step = cut
+        cluster.part(1).handover.step = cut
         await cluster[1].client("s", expiry=60, session_present=True)
         await asyncio.wait_for(merged.wait(), patience(TIMEOUT))
         await cluster[2].client("s", expiry=60, session_present=True)
         await until(lambda: "s" not in sessions(cluster, 1))
         client = await cluster[1].client("s", expiry=60, session_present=True)
         await until(lambda: "s" not in sessions(cluster, 2))
-        assert own(cluster, 0).handover.leaves("s")
+        assert cluster.part(0).handover.leaves("s")
         cluster.hub.connect(cluster.name(0))
         await until(lambda: "s" not in sessions(cluster, 0))
         publisher = await cluster[0].client("p")
@@ -840,7 +827,7 @@ async def test_a_node_that_was_cut_off_while_a_session_was_elsewhere_and_came_ba
 async def test_a_late_question_for_an_earlier_stay_takes_no_session_that_is_just_coming(tmp_path: Path) -> None:
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
         await cluster[0].leave_session("s", "t", qos=1)
-        handover = own(cluster, 1).handover
+        handover = cluster.part(1).handover
         late = Fetch("s", "earlier", 0, [], False, [], None, 0)
         answers: list[asyncio.Future[Piece]] = []
 
@@ -848,7 +835,7 @@ async def test_a_late_question_for_an_earlier_stay_takes_no_session_that_is_just
             if step == "adopted":
                 answers.append(asyncio.ensure_future(handover.outgoing.piece(cluster.name(0), late)))
 
-        own(cluster, 1).claims.step = ask
+        cluster.part(1).claims.step = ask
         await cluster[1].client("s", expiry=60, session_present=True)
         assert [(await each).state for each in answers] == [BUSY]
         assert not handover.leaves("s")
@@ -860,10 +847,10 @@ async def rewritten(cluster: ClusterNodes) -> None:
     """The key of the second node's session is written once more: as another one does whose claim was not answered."""
     session = cluster[1].server.broker.sessions.get("s")
     assert session is not None
-    session_keys = own(cluster, 1).session_keys
+    session_keys = cluster.part(1).session_keys
     assert await session_keys.keep(session)
     owner = session_keys.place("s")
-    await until(lambda: own(cluster, 0).session_keys.place("s") == owner)
+    await until(lambda: cluster.part(0).session_keys.place("s") == owner)
 
 
 @pytest.mark.parametrize("takeover", ["fresh", "refuse"])
@@ -878,7 +865,7 @@ async def test_a_move_goes_on_where_the_key_is_written_once_more(tmp_path: Path,
             if step == "piece_taken" and not pieces:
                 pieces.append(asyncio.ensure_future(rewritten(cluster)))
 
-        own(cluster, 1).handover.step = on_step
+        cluster.part(1).handover.step = on_step
         client = await cluster[1].client("s", expiry=60, session_present=True)
         for number in range(2 * PIECE_MESSAGES):
             await client.expect_publish("t", b"%d" % number, 1)
@@ -895,7 +882,7 @@ async def test_a_piece_that_is_made_while_a_move_begins_again_is_not_lost(
         await cluster[0].leave_session("s", "t", qos=1)
         publisher = await cluster[0].client("p")
         await publish_all(publisher, [b"%d" % number for number in range(2 * PIECE_MESSAGES)])
-        out = own(cluster, 0).handover.outgoing
+        out = cluster.part(0).handover.outgoing
         piece, load = out.piece, QueuePieces.load
         asked = 0
 
@@ -926,7 +913,7 @@ async def test_the_late_answer_of_a_write_takes_no_session_back(
     """The first node has written that it keeps the session; when it learns that, the second one has it."""
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
         await cluster[0].leave_session("s", "t", qos=1)
-        session_keys, nats = own(cluster, 0).session_keys, cluster.clients[0]
+        session_keys, nats = cluster.part(0).session_keys, cluster.clients[0]
         write = nats.write
 
         async def answer_late(*arguments: Any) -> int:
@@ -967,7 +954,7 @@ async def test_each_node_may_die_at_each_step(tmp_path: Path, step: str, killed:
                 if killed == 1:
                     raise asyncio.CancelledError  # it does nothing more
 
-        made = own(cluster, 1)
+        made = cluster.part(1)
         made.claims.step = made.handover.step = at
         peer = cluster[1].peer()
         connecting = asyncio.ensure_future(
@@ -999,7 +986,7 @@ async def die_as_it_adopts(cluster: ClusterNodes) -> None:
             cluster.hub.disconnect(cluster.name(1))
             raise asyncio.CancelledError
 
-    own(cluster, 1).claims.step = die
+    cluster.part(1).claims.step = die
     connecting = asyncio.ensure_future(attempt(cluster[1].peer(), "s", clean_start=False, properties=MINUTE))
     await stored.wait()
     await cluster.kill(1)
@@ -1012,7 +999,7 @@ async def test_what_a_node_wrote_before_it_died_takes_no_session_afterwards(tmp_
     settings = {**QUICK, "takeover": "refuse", "takeover_timeout": 60}
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=settings) as cluster:
         await leave_five(cluster)
-        late = own(cluster, 1).context.wire.write(SessionKey("s", cluster.name(1), own(cluster, 1).context.wire.uid))
+        late = cluster.part(1).context.wire.write(SessionKey("s", cluster.name(1), cluster.part(1).context.wire.uid))
         revision = cluster.hub.buckets[BUCKET].last[thing_key("s")].revision
         await die_as_it_adopts(cluster)
         await cluster.start(1)
@@ -1032,7 +1019,7 @@ async def test_a_client_that_comes_before_it_is_known_who_has_its_session_is_let
         await die_as_it_adopts(cluster)
         cluster.partition({0}, {1})
         await cluster.start(1)
-        assert own(cluster, 1).handover.is_undecided("s")
+        assert cluster.part(1).handover.is_undecided("s")
         connecting = asyncio.ensure_future(attempt(cluster[1].peer(), "s", clean_start=False, properties=MINUTE))
         await asyncio.sleep(0.5)
         cluster.heal()
@@ -1083,10 +1070,10 @@ async def test_a_session_that_ends_before_it_is_known_who_has_it_stays_so(
             await end()
         await asyncio.sleep(0.5)
         known[0] = True
-        own(cluster, 1).membership.changes.tell()
+        cluster.part(1).membership.changes.tell()
         cluster.heal()
         await cluster.wait_until_running()
-        await until(lambda: "s" not in sessions(cluster, 1) and not own(cluster, 1).session_keys.busy("s"))
+        await until(lambda: "s" not in sessions(cluster, 1) and not cluster.part(1).session_keys.busy("s"))
         assert owner(cluster, "s") is None
         await cluster[1].client("s", expiry=60, session_present=False)
 
@@ -1096,7 +1083,7 @@ async def test_what_is_kept_of_a_session_waits_until_it_is_known_who_has_it(tmp_
         await cluster[0].leave_session("s", "t", qos=1)
         session = cluster[0].server.broker.sessions.get("s")
         assert session is not None
-        incoming = own(cluster, 0).handover._incoming
+        incoming = cluster.part(0).handover._incoming
         incoming.begin("s", HandoverRow("a", "move", ADOPTED), session)
         incoming.keep("s", HandoverRow("b", "", FETCHING, rest=True, late=["c"], epoch=5, order=1), session)
         assert incoming.is_early(incoming.keepers_of("s")[0])
@@ -1112,7 +1099,7 @@ async def test_a_disk_in_trouble_keeps_no_client_from_going_elsewhere_when_its_s
         async def in_trouble() -> bool:
             return False
 
-        first = own(cluster, 0)
+        first = cluster.part(0)
         with monkeypatch.context() as patch:
             patch.setattr(first.context.tables, "stored", in_trouble)
             await client.disconnect(properties=END)
@@ -1120,7 +1107,7 @@ async def test_a_disk_in_trouble_keeps_no_client_from_going_elsewhere_when_its_s
             properties = {c.SESSION_EXPIRY_INTERVAL: expiry}
             assert await attempt(cluster[1].peer(), "s", clean_start=True, properties=properties) == 0
             # Should the first node have it again after its next start, this tells that it is over.
-            key = own(cluster, 1).session_keys.place("s")
+            key = cluster.part(1).session_keys.place("s")
             assert key is not None and key.earlier == {cluster.name(0): False}
         await until(lambda: not first.session_keys._not_stored)
 
@@ -1143,7 +1130,7 @@ async def test_what_waits_for_a_queue_goes_with_a_session_that_is_begun_anew_els
         async def not_now(node: str, argument: bytes) -> bytes:
             raise CallFailed("not now")
 
-        own(cluster, 0).calls._handlers[outgoing.FETCH] = not_now
+        cluster.part(0).calls._handlers[outgoing.FETCH] = not_now
         await (await cluster[1].client("s", expiry=60, session_present=True)).drop()
         internal = cluster[1].server.broker.sessions.internal
         assert any("staging" in name for name in internal)
@@ -1162,28 +1149,28 @@ async def test_a_node_that_starts_without_nats_forgets_no_mark(tmp_path: Path, m
         await cluster[0].leave_session("s", "t", qos=1)
         publisher = await cluster[0].client("p")
         await publish_all(publisher, numbers)
-        own(cluster, 0).context.piece_messages = 1
+        cluster.part(0).context.piece_messages = 1
         client = await cluster[1].client("s", expiry=60, session_present=True)
 
         def is_turned() -> bool:
-            here, there = (own(cluster, number).turns.get("s") for number in range(2))
+            here, there = (cluster.part(number).turns.get("s") for number in range(2))
             if here is None or there is None:
                 return False
             return all(here.given(cluster.name(number), there.epoch) for number in range(2))
 
         await until(is_turned)
-        assert await own(cluster, 0).context.tables.stored()
+        assert await cluster.part(0).context.tables.stored()
         await cluster.kill(0)
         cluster.partition({0}, {1}, quorum=1)
         await cluster.start(0)
-        assert not own(cluster, 0).membership.known
+        assert not cluster.part(0).membership.known
         await asyncio.sleep(1)  # it is looked four times a second whether somebody is asked
-        assert own(cluster, 0).turns.get("s") is not None
+        assert cluster.part(0).turns.get("s") is not None
         cluster.heal()
         for number in numbers:
             await client.expect_publish("t", number, 1)
         await until(lambda: "s" not in sessions(cluster, 0))
-        await until(lambda: not own(cluster, 1).turns.clients())
+        await until(lambda: not cluster.part(1).turns.clients())
 
 
 async def test_a_session_that_was_asked_for_and_is_over_after_a_restart_leaves_no_key(tmp_path: Path) -> None:
@@ -1198,10 +1185,10 @@ async def test_a_session_that_was_asked_for_and_is_over_after_a_restart_leaves_n
             await answered.wait()  # an event that this test holds: a garbage collection would end the task
             return False
 
-        own(cluster, 1).session_keys.take = never  # type: ignore[method-assign]
+        cluster.part(1).session_keys.take = never  # type: ignore[method-assign]
         elsewhere = asyncio.create_task(cluster[1].client("s", expiry=60))
         await asked.wait()
-        assert await own(cluster, 0).context.tables.stored()
+        assert await cluster.part(0).context.tables.stored()
         for number in (1, 0):
             await cluster.kill(number)
         elsewhere.cancel()
@@ -1209,8 +1196,8 @@ async def test_a_session_that_was_asked_for_and_is_over_after_a_restart_leaves_n
         await asyncio.sleep(1.5)
         await cluster.start(0)
         await cluster.start(1)
-        await until(lambda: own(cluster, 1).node_of("other") == cluster.name(0))
-        await until(lambda: own(cluster, 1).node_of("s") is None)
+        await until(lambda: cluster.part(1).node_of("other") == cluster.name(0))
+        await until(lambda: cluster.part(1).node_of("s") is None)
 
 
 async def test_a_session_that_was_begun_anew_and_is_over_does_not_come_back_with_its_node(tmp_path: Path) -> None:
@@ -1244,7 +1231,7 @@ async def be_back_when_it_is_over(cluster: ClusterNodes, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(SessionKeys, "settle_soon", later)
     await cluster.start(0)
-    await until(lambda: own(cluster, 0).session_keys.place("s") is not None and is_over(cluster, 0, "s"))
+    await until(lambda: cluster.part(0).session_keys.place("s") is not None and is_over(cluster, 0, "s"))
     return held
 
 
@@ -1290,7 +1277,7 @@ async def test_a_session_that_begins_without_a_key_is_none_that_is_over(tmp_path
         await publisher.publish("t", b"1", qos=1)
         if healed:
             cluster.heal()
-            await until(lambda: own(cluster, 2).node_of("s") == cluster.name(1))
+            await until(lambda: cluster.part(2).node_of("s") == cluster.name(1))
         client = await cluster[1].client("s", expiry=3600, session_present=True)
         await client.expect_publish("t", b"1", 1)
 
@@ -1348,8 +1335,8 @@ async def test_nor_is_one_that_begins_so_where_an_earlier_one_has_just_ended(
         client = await cluster[0].client("s", expiry=3600, session_present=True)
         await client.expect_publish("u", b"1", 1)
         cluster.heal()
-        await until(lambda: own(cluster, 1).node_of("s") == cluster.name(0))
-        assert not list(own(cluster, 0).session_keys._ended.items())
+        await until(lambda: cluster.part(1).node_of("s") == cluster.name(0))
+        assert not list(cluster.part(0).session_keys._ended.items())
 
 
 @pytest.mark.parametrize("takeover", ["fresh", "refuse"])
@@ -1365,7 +1352,7 @@ async def test_what_a_moved_session_got_does_not_come_again_once_it_is_over(tmp_
                 taken.set()
                 cluster.hub.disconnect(cluster.name(0))
 
-        own(cluster, 1).handover.step = at
+        cluster.part(1).handover.step = at
         client = await cluster[1].client("s", expiry=3600, session_present=True)
         await taken.wait()
         await cluster.kill(0)
@@ -1411,7 +1398,7 @@ async def test_nobody_is_waited_for_that_is_forced_out_to_see_that_a_session_is_
         await new.disconnect(properties=END)
         await until(lambda: is_over(cluster, 1, "s"))
         assert owner(cluster, "s") is not None
-        await own(cluster, 1).force_leave(cluster.name(0))
+        await cluster.part(1).force_leave(cluster.name(0))
         await until(lambda: owner(cluster, "s") is None)
 
 
@@ -1422,8 +1409,8 @@ async def test_a_session_of_a_node_that_replaced_a_forced_out_one_stays(
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
         await cluster[1].leave_session("s", "t")
         await cluster.kill(1)
-        await until(lambda: own(cluster, 0).members()[1].status == STOPPED)
-        nats, tried, goes_on = own(cluster, 0).session_keys._nats, list[str](), asyncio.Event()
+        await until(lambda: cluster.part(0).members()[1].status == STOPPED)
+        nats, tried, goes_on = cluster.part(0).session_keys._nats, list[str](), asyncio.Event()
         write = nats.write
 
         async def late(bucket: str, key: str, value: bytes | None, *args: Any) -> int:
@@ -1435,14 +1422,14 @@ async def test_a_session_of_a_node_that_replaced_a_forced_out_one_stays(
             return await write(bucket, key, value, *args)
 
         monkeypatch.setattr(nats, "write", late)
-        await own(cluster, 0).force_leave(cluster.name(1))
+        await cluster.part(0).force_leave(cluster.name(1))
         await until(lambda: tried)
         shutil.rmtree(cluster._data_dir(1))
         await cluster.start(1)
         client = await cluster[1].client("s", expiry=3600, session_present=False)
         await client.subscribe("u", qos=1)
         key = owner(cluster, "s")
-        await until(lambda: own(cluster, 0).node_of("s") == cluster.name(1))
+        await until(lambda: cluster.part(0).node_of("s") == cluster.name(1))
         goes_on.set()
         await asyncio.sleep(RETRY + 0.2)
         assert owner(cluster, "s") == key is not None and len(tried) == 1
@@ -1455,8 +1442,8 @@ async def test_a_client_keeps_its_session_where_the_end_of_an_earlier_one_is_tol
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
         await cluster[0].leave_session("s", "t", qos=2)
         await cluster.kill(0)
-        await until(lambda: own(cluster, 1).members()[0].status == STOPPED)
-        watch = own(cluster, 1).session_keys._watch
+        await until(lambda: cluster.part(1).members()[0].status == STOPPED)
+        watch = cluster.part(1).session_keys._watch
         assert isinstance(watch, VirtualWatch)
         tell, late = watch._on_entry, list[BucketEntry]()
         watch._on_entry = late.append
@@ -1481,7 +1468,7 @@ async def test_a_client_that_is_back_at_a_node_that_was_cut_off_keeps_its_sessio
         await new.disconnect(properties=END)
         await until(lambda: is_over(cluster, 1, "s"))
         back = await cluster[0].client("s", expiry=3600, session_present=True)
-        watch = own(cluster, 0).session_keys._watch
+        watch = cluster.part(0).session_keys._watch
         assert isinstance(watch, VirtualWatch)
         tell, told = watch._on_entry, list[BucketEntry]()
         watch._on_entry = told.append
@@ -1489,7 +1476,7 @@ async def test_a_client_that_is_back_at_a_node_that_was_cut_off_keeps_its_sessio
         await until(lambda: len(told) == 2)
         watch._on_entry = tell
         tell(told[1])
-        await until(lambda: own(cluster, 1).node_of("s") == cluster.name(0))
+        await until(lambda: cluster.part(1).node_of("s") == cluster.name(0))
         await cluster.wait_until_running()
         publisher = await cluster[1].client("p")
         await publisher.publish("t", b"1", qos=1)
@@ -1512,7 +1499,7 @@ async def test_a_node_that_starts_without_nats_keeps_a_session_that_it_has_just_
                 cluster.hub.disconnect(cluster.name(1))
                 raise asyncio.CancelledError
 
-        own(cluster, 1).claims.step = dies
+        cluster.part(1).claims.step = dies
         properties: dict[int, Any] = {c.SESSION_EXPIRY_INTERVAL: 60}
         connecting = asyncio.ensure_future(attempt(cluster[1].peer(), "s", clean_start=False, properties=properties))
         await taken.wait()
@@ -1536,22 +1523,22 @@ async def test_a_client_is_let_in_where_the_key_of_a_node_that_is_forced_out_cou
 ) -> None:
     async with cluster_nodes(3, directory=tmp_path, level="disk", cluster={**QUICK, "takeover": "refuse"}) as cluster:
         await cluster[1].leave_session("s", "t", qos=2)
-        await until(lambda: own(cluster, 0).node_of("s") is not None)
+        await until(lambda: cluster.part(0).node_of("s") is not None)
         await cluster.kill(1)
-        await until(lambda: own(cluster, 0).members()[1].status == STOPPED)
+        await until(lambda: cluster.part(0).members()[1].status == STOPPED)
         # NATS elects a leader for longer than a write waits.
-        own(cluster, 0).membership.on_removed.insert(0, lambda peer: cluster.hub.lose_leader(7))
-        await own(cluster, 0).membership.force_leave(cluster.name(1))
+        cluster.part(0).membership.on_removed.insert(0, lambda peer: cluster.hub.lose_leader(7))
+        await cluster.part(0).membership.force_leave(cluster.name(1))
         await until(lambda: owner(cluster, "s") is None)
         await cluster[2].client("s", expiry=60, session_present=False)
 
 
 async def test_the_session_of_a_node_that_is_no_member_is_nobodys(tmp_path: Path) -> None:
     async with cluster_nodes(2, directory=tmp_path) as cluster:
-        owned = own(cluster, 1).context.wire.write(SessionKey("s", "n9@gone", "uid of n9"))
+        owned = cluster.part(1).context.wire.write(SessionKey("s", "n9@gone", "uid of n9"))
         await cluster.clients[1].write(BUCKET, thing_key("s"), owned, 0, "nonce")
-        await until(lambda: own(cluster, 0).session_keys.node_of("s") == "n9@gone")
-        assert own(cluster, 0).node_of("s") is None
+        await until(lambda: cluster.part(0).session_keys.node_of("s") == "n9@gone")
+        assert cluster.part(0).node_of("s") is None
 
 
 async def test_who_was_paused_looks_whether_it_is_a_member_before_it_takes_a_session(tmp_path: Path) -> None:
@@ -1559,14 +1546,14 @@ async def test_who_was_paused_looks_whether_it_is_a_member_before_it_takes_a_ses
     async with cluster_nodes(2, directory=tmp_path, cluster=QUICK) as cluster:
         cluster[1].ignore(lambda record: "cluster_membership_lost" in record.getMessage())
         cluster[0].ignore(lambda record: "cluster_membership_lost" in record.getMessage())
-        members, raw = own(cluster, 1).membership, cluster.clients[1]
+        members, raw = cluster.part(1).membership, cluster.clients[1]
         members.check._last_beat -= 60
         await cluster[1].client("before", expiry=60)
         assert owner(cluster, "before") is not None and members.joined
         raw.watches = [each for each in raw.watches if each.bucket != "members"]
         record = msgspec.structs.replace(members.own_record.value(), forced_out=True)
         await raw.write(
-            "members", members.key, own(cluster, 1).context.wire.write(record), members.own_record.revision, "nonce"
+            "members", members.key, cluster.part(1).context.wire.write(record), members.own_record.revision, "nonce"
         )
         members.check._last_beat -= 60
         await cluster[1].client("after", expiry=60)
@@ -1612,7 +1599,7 @@ async def test_a_client_that_moves_gets_what_was_published_while_its_node_was_aw
         await publish(1, back)
         for payload in sent[-3:]:
             await new.expect_publish("t", payload)
-        await until(lambda: not own(cluster, 1).turns.clients() and not own(cluster, 0).turns.clients())
+        await until(lambda: not cluster.part(1).turns.clients() and not cluster.part(0).turns.clients())
         await new.nothing()
 
 
@@ -1627,7 +1614,7 @@ async def test_a_session_that_has_moved_while_its_node_stopped_is_not_called_los
         async def not_now(node: str, argument: bytes) -> bytes:
             raise CallFailed("not now")
 
-        own(cluster, 0).calls._handlers[outgoing.FETCH] = not_now
+        cluster.part(0).calls._handlers[outgoing.FETCH] = not_now
         client = await cluster[1].client("s", expiry=60, session_present=True)
         await cluster.stop(0)
         await cluster[1].client("other", clean_start=True, properties=MINUTE)
@@ -1656,14 +1643,14 @@ async def test_a_session_moves_on_when_the_rest_of_it_has_come(tmp_path: Path, m
     async with cluster_nodes(3, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
         await leave_five(cluster)
         await cluster.kill(0)
-        await until(lambda: own(cluster, 1).members()[0].status == STOPPED)
+        await until(lambda: cluster.part(1).members()[0].status == STOPPED)
         client = await cluster[1].client("s", expiry=60, session_present=False)
         await client.subscribe("t", qos=2)
         await client.drop()
         await cluster.start(0)
         await asked.wait()
         moving = asyncio.ensure_future(cluster[2].client("s", expiry=60, session_present=True))
-        answers = own(cluster, 1).calls._handlers[PREPARE]
+        answers = cluster.part(1).calls._handlers[PREPARE]
         refused = asyncio.Event()
 
         async def watched(node: str, argument: bytes) -> bytes:
@@ -1672,7 +1659,7 @@ async def test_a_session_moves_on_when_the_rest_of_it_has_come(tmp_path: Path, m
                 refused.set()
             return answer
 
-        own(cluster, 1).calls._handlers[PREPARE] = watched
+        cluster.part(1).calls._handlers[PREPARE] = watched
         await until(lambda: refused.is_set() or moving.done())
         goes_on.set()
         client = await moving
@@ -1690,26 +1677,26 @@ async def test_a_piece_of_a_queue_comes_once_where_its_node_died_in_the_middle_o
     third. The first one asks the second what that has; when it was forced out, the piece is given again."""
     async with cluster_nodes(3, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
         await leave_five(cluster)
-        own(cluster, 0).context.piece_messages = 2
-        pieces = own(cluster, 0).calls._handlers[outgoing.FETCH]
+        cluster.part(0).context.piece_messages = 2
+        pieces = cluster.part(0).calls._handlers[outgoing.FETCH]
 
         async def first_piece(node: str, argument: bytes) -> bytes:
             if msgspec.msgpack.decode(argument, type=Fetch).taken:
                 raise CallFailed("not now")
             return await pieces(node, argument)
 
-        own(cluster, 0).calls._handlers[outgoing.FETCH] = first_piece
+        cluster.part(0).calls._handlers[outgoing.FETCH] = first_piece
         client = await cluster[1].client("s", expiry=60, session_present=True)
         got = [(await client.expect_publish("t", qos=2)).payload for _ in range(2)]
-        coming = own(cluster, 1).handover._incoming.get("s")
-        assert coming is not None and coming.row.taken == 1 and await own(cluster, 1).context.tables.stored()
+        coming = cluster.part(1).handover._incoming.get("s")
+        assert coming is not None and coming.row.taken == 1 and await cluster.part(1).context.tables.stored()
         await cluster.kill(1)
-        await until(lambda: own(cluster, 2).members()[1].status == STOPPED)
-        own(cluster, 0).calls._handlers[outgoing.FETCH] = pieces
+        await until(lambda: cluster.part(2).members()[1].status == STOPPED)
+        cluster.part(0).calls._handlers[outgoing.FETCH] = pieces
         client = await cluster[2].client("s", expiry=60, session_present=False)
         await client.subscribe("t", qos=2)
         await until(
-            lambda: (found := own(cluster, 2).handover._incoming.get("s")) and found.row.node == cluster.name(0)
+            lambda: (found := cluster.part(2).handover._incoming.get("s")) and found.row.node == cluster.name(0)
         )
         await client.nothing()
         if back == "back after the first":
@@ -1719,8 +1706,8 @@ async def test_a_piece_of_a_queue_comes_once_where_its_node_died_in_the_middle_o
         elif back == "back":
             await cluster.start(1)
         else:
-            await until(lambda: own(cluster, 0).members()[1].status == STOPPED)
-            await own(cluster, 0).force_leave(cluster.name(1))
+            await until(lambda: cluster.part(0).members()[1].status == STOPPED)
+            await cluster.part(0).force_leave(cluster.name(1))
             got.clear()
         got += [(await client.expect_publish("t")).payload for _ in range(5 - len(got))]
         assert got == [b"%d" % number for number in range(5)]

@@ -24,9 +24,10 @@ from taipan.broker.session.session import Session
 from ...support.cluster_nodes import ClusterNodes, cluster_nodes
 from ...support.peer import Peer
 from ...support.virtual_nats import VirtualNatsClient
+from ...support.waiting import until
 from ...support.wire import Publish
 from .test_handover import received
-from .test_session_keys import attempt, leave_five, own, owner, sessions, until
+from .test_session_keys import attempt, leave_five, owner, sessions
 
 pytestmark = pytest.mark.asyncio
 
@@ -38,7 +39,7 @@ second for a batch does not answer within two."""
 async def until_away(cluster: ClusterNodes, away: int) -> None:
     def seen() -> set[str]:
         others = [number for number in cluster.nodes if number != away]
-        return {each.status for number in others for each in own(cluster, number).members()[away : away + 1]}
+        return {each.status for number in others for each in cluster.part(number).members()[away : away + 1]}
 
     await until(lambda: seen() == {STOPPED})
 
@@ -68,7 +69,7 @@ async def prepare(cluster: ClusterNodes) -> tuple[Peer, Peer, Peer]:
     cluster.partition({0, 2}, {1})
     await far.publish("t", b"0", qos=2)
     await old.expect_publish("t", b"0", 2)
-    await until(lambda: own(cluster, 2).links.links[cluster.name(0)].idle)
+    await until(lambda: cluster.part(2).links.links[cluster.name(0)].idle)
     cluster.partition({0, 1}, {2})
     await far.publish("t", b"1", qos=2)
     await until_away(cluster, 2)
@@ -115,7 +116,7 @@ async def test_it_does_so_when_a_node_that_takes_part_dies_meanwhile(tmp_path: P
         await cluster.kill(killed)
         await far.publish("t", b"2", qos=2)
         await cluster.start(killed)
-        await until(lambda: own(cluster, 0).members()[1].status == RUNNING)
+        await until(lambda: cluster.part(0).members()[1].status == RUNNING)
         new = await cluster[1].client("s", expiry=3600, session_present=True)
         cluster.heal()
         for number in (1, 2):
@@ -133,7 +134,7 @@ async def test_nobody_waits_for_a_node_that_is_forced_out(tmp_path: Path) -> Non
         await until(lambda: "s" not in sessions(cluster, 0))
         assert turns(cluster)
         await cluster.kill(2)
-        await own(cluster, 0).force_leave(cluster.name(2))
+        await cluster.part(0).force_leave(cluster.name(2))
         await until(lambda: not turns(cluster))
         publisher = await cluster[0].client("p")
         await publisher.publish("t", b"3", qos=2)
@@ -165,7 +166,7 @@ async def move_once(cluster: ClusterNodes, refused: set[str]) -> Peer:
     filler = await cluster[0].client("filler")
     await filler.publish("t", b"filler", qos=2)
     await far.publish("t", b"0", qos=2)
-    await until(lambda: own(cluster, 2).links.links[names[0]].idle)
+    await until(lambda: cluster.part(2).links.links[names[0]].idle)
     cluster.partition(cluster.nodes.keys() - {2}, {2})
     await far.publish("t", b"1", qos=2)
     await until_away(cluster, 2)
@@ -174,7 +175,7 @@ async def move_once(cluster: ClusterNodes, refused: set[str]) -> Peer:
     await first.expect(Publish, payload=b"filler")
     await first.drop()
     await until(lambda: "s" not in sessions(cluster, 0))
-    keeper = own(cluster, 0).handover.outgoing
+    keeper = cluster.part(0).handover.outgoing
     piece = keeper.piece
 
     async def some_are_refused(node: str, ask: Fetch) -> Piece:
@@ -233,7 +234,7 @@ async def test_messages_of_the_node_itself_come_behind_what_it_sent_to_a_keeper(
         client, far = await move_again(cluster, refused)
         await far.publish("t", b"2", qos=2)
         assert await received(client, 2) == [b"filler", b"0"]
-        coming = own(cluster, 2).handover._incoming
+        coming = cluster.part(2).handover._incoming
         await until(lambda: (found := coming.get("s")) is not None and found.came)
         await client.nothing()
         refused.clear()
@@ -253,9 +254,9 @@ async def test_a_node_that_does_not_know_yet_whose_a_session_is_does_not_take_it
         async def refused(node: str, argument: bytes) -> bytes:
             raise CallFailed("not now")
 
-        own(cluster, 0).calls.serve(DONE, refused)
+        cluster.part(0).calls.serve(DONE, refused)
         new = await cluster[1].client("s", expiry=3600, session_present=True)
-        coming = own(cluster, 1).handover._incoming
+        coming = cluster.part(1).handover._incoming
         await until(lambda: (row := coming.get("s")) is not None and row.row.state == FINISHED)
         await cluster.kill(0)
         watch, done, known = VirtualNatsClient.watch, Outgoing._done, asyncio.Event()
@@ -308,10 +309,10 @@ async def test_new_messages_come_behind_what_waited_for_a_keeper_as_the_node_die
         far = await move_once(cluster, refused)
         cluster.heal()
         await until_kept(cluster)
-        marks = own(cluster, 1).turns
+        marks = cluster.part(1).turns
         await until(lambda: (turn := marks.get("s")) is not None and turn.marked(names[2]))
         await far.publish("t", b"2", qos=2)
-        here = own(cluster, 1).handover
+        here = cluster.part(1).handover
         await until(lambda: [each.queued for each in here._waiting.held("s").values()] == [1])
 
         async def for_ever(waiting: Session, to: object) -> None:
@@ -320,7 +321,7 @@ async def test_new_messages_come_behind_what_waited_for_a_keeper_as_the_node_die
         here._waiting.deliver_paged = for_ever  # type: ignore[method-assign]
         refused.clear()
         await until(lambda: not here._incoming.late_of("s"))
-        assert await own(cluster, 1).context.tables.stored()
+        assert await cluster.part(1).context.tables.stored()
         assert here._waiting.held("s")
         await cluster.kill(1)
         start = Handover.start
@@ -346,7 +347,7 @@ async def test_what_waits_for_a_keeper_that_has_died_goes_along_with_the_session
         far = await move_once(cluster, {cluster.name(1)})
         cluster.heal()
         await until_kept(cluster)
-        marks, here = own(cluster, 1).turns, own(cluster, 1).handover
+        marks, here = cluster.part(1).turns, cluster.part(1).handover
         await until(lambda: (turn := marks.get("s")) is not None and turn.marked(cluster.name(2)))
         await cluster.kill(0)
         await far.publish("t", b"2", qos=2)
@@ -370,7 +371,7 @@ async def test_a_node_that_dies_before_it_learns_that_a_session_has_gone_keeps_w
         far = await move_once(cluster, {cluster.name(1)})
         cluster.heal()
         await until_kept(cluster)
-        marks, here = own(cluster, 1).turns, own(cluster, 1).handover
+        marks, here = cluster.part(1).turns, cluster.part(1).handover
         await until(lambda: (turn := marks.get("s")) is not None and turn.marked(cluster.name(2)))
         await cluster.kill(0)
         await far.publish("t", b"2", qos=2)
@@ -380,9 +381,9 @@ async def test_a_node_that_dies_before_it_learns_that_a_session_has_gone_keeps_w
         async def refused(node: str, argument: bytes) -> bytes:
             raise CallFailed("not now")
 
-        own(cluster, 1).calls.serve(DONE, refused)
+        cluster.part(1).calls.serve(DONE, refused)
         client = await cluster[3].client("s", expiry=3600, session_present=True)
-        coming = own(cluster, 3).handover._incoming
+        coming = cluster.part(3).handover._incoming
         await until(lambda: (row := coming.get("s")) is not None and row.row.state == FINISHED)
         await cluster.kill(1)
         await cluster.start(1)
@@ -401,9 +402,9 @@ async def test_what_follows_a_mark_that_comes_as_the_session_leaves_comes_behind
 ) -> None:
     settings = {**QUICK, "takeover": "refuse"}
     async with cluster_nodes(place + 1, directory=tmp_path, level="disk", cluster=settings) as cluster:
-        refused = {each.name for each in own(cluster, 0).members()}
+        refused = {each.name for each in cluster.part(0).members()}
         far = await move_once(cluster, refused)
-        marks = own(cluster, 2).turns
+        marks = cluster.part(2).turns
         send, asked = marks.mark, asyncio.Event()
         waiting: list[tuple[Mark, list[str]]] = []
 
@@ -412,7 +413,7 @@ async def test_what_follows_a_mark_that_comes_as_the_session_leaves_comes_behind
             asked.set()
 
         marks.mark = later  # type: ignore[method-assign]
-        giver = own(cluster, 1).handover.outgoing
+        giver = cluster.part(1).handover.outgoing
         prepare = giver._prepared
 
         def then_the_mark_comes(node: str, ask: Prepare) -> Prepared:
@@ -430,7 +431,7 @@ async def test_what_follows_a_mark_that_comes_as_the_session_leaves_comes_behind
         client = await cluster[place].client("s", expiry=3600, session_present=True)
         assert await received(client, 2) == [b"filler", b"0"]
         await far.publish("t", b"3", qos=2)
-        coming = own(cluster, place).handover._incoming
+        coming = cluster.part(place).handover._incoming
         await until(lambda: (found := coming.get("s")) is None or found.came)
         await client.nothing()
         refused.clear()
@@ -447,12 +448,12 @@ async def test_a_session_that_is_back_gets_what_is_kept_behind_what_still_comes_
         _, near, far = await prepare(cluster)
         await cluster[1].client("s", expiry=3600, session_present=True)
         await until(lambda: "s" not in sessions(cluster, 0))
-        key = own(cluster, 1).session_keys.place("s")
+        key = cluster.part(1).session_keys.place("s")
         assert key is not None
         client = await cluster[0].client("s", expiry=3600, session_present=True)
         await until(lambda: "s" not in sessions(cluster, 1))
         names = [cluster.name(number) for number in range(3)]
-        own(cluster, 2).turns.mark(Mark("s", names[1], key.revision), names[:2])
+        cluster.part(2).turns.mark(Mark("s", names[1], key.revision), names[:2])
         await far.publish("t", b"2", qos=2)
         cluster.hub.delays[names[2], names[0]] = (0.3, 0.3)
         cluster.heal()
@@ -478,7 +479,7 @@ async def test_a_client_is_let_in_where_the_node_that_got_its_session_is_forced_
                 cluster.hub.disconnect(cluster.name(1))
                 raise asyncio.CancelledError
 
-        own(cluster, 1).handover.step = dies
+        cluster.part(1).handover.step = dies
         properties: dict[int, object] = {c.SESSION_EXPIRY_INTERVAL: 60}
         connecting = asyncio.ensure_future(attempt(cluster[1].peer(), "s", clean_start=False, properties=properties))
         await taken.wait()
@@ -486,8 +487,8 @@ async def test_a_client_is_let_in_where_the_node_that_got_its_session_is_forced_
         await asyncio.wait([connecting])
         connecting.exception()
         await until_away(cluster, 1)
-        await own(cluster, 0).force_leave(cluster.name(1))
-        await until(lambda: not own(cluster, 0).handover.leaves("s"))
+        await cluster.part(0).force_leave(cluster.name(1))
+        await until(lambda: not cluster.part(0).handover.leaves("s"))
         await cluster[0].client("s", expiry=60, session_present=False)
         assert not turns(cluster)
 
@@ -499,10 +500,10 @@ async def unasked(turn: Turn, nodes: list[str]) -> list[bool]:
 
 async def come_back_with_an_empty_disk(cluster: ClusterNodes) -> Peer:
     """The third node is forced out by the second, and starts again; a client there, when it knows both routes."""
-    await own(cluster, 1).force_leave(cluster.name(2))
+    await cluster.part(1).force_leave(cluster.name(2))
     shutil.rmtree(cluster._data_dir(2))
     await cluster.start(2)
-    await until(lambda: own(cluster, 1).members()[2].status == RUNNING)
+    await until(lambda: cluster.part(1).members()[2].status == RUNNING)
     await until(lambda: cluster[2].server.broker.router.remote_mask("t").bit_count() == 2)
     return await cluster[2].client("far")
 
@@ -516,7 +517,7 @@ async def test_a_node_that_was_forced_out_and_is_back_sends_its_mark_to_both_pla
     settings = {**QUICK, "takeover": "refuse"}
     async with cluster_nodes(3, directory=tmp_path, level="disk", cluster=settings) as cluster:
         await cluster[0].leave_session("s", "t", qos=2)
-        receiver = own(cluster, 0).handover.turns._receiver
+        receiver = cluster.part(0).handover.turns._receiver
         came = receiver.on_mark
 
         def of_others(message: Message, record: MessageRecord, node: str) -> None:
@@ -525,14 +526,14 @@ async def test_a_node_that_was_forced_out_and_is_back_sends_its_mark_to_both_pla
 
         receiver.on_mark = of_others
         client = await cluster[1].client("s", expiry=60, session_present=True)
-        turn = own(cluster, 1).handover.turns.get("s")
+        turn = cluster.part(1).handover.turns.get("s")
         await until(lambda: turn is not None and turn.marked(cluster.name(2)))
         cluster.partition({1, 2}, {0})
         await cluster.kill(2)
-        await until(lambda: own(cluster, 1).members()[2].status == STOPPED)
+        await until(lambda: cluster.part(1).members()[2].status == STOPPED)
         receiver.on_mark = came
         if earlier:
-            monkeypatch.setattr(own(cluster, 1).handover._marks, "_ask_nodes", unasked)
+            monkeypatch.setattr(cluster.part(1).handover._marks, "_ask_nodes", unasked)
         far = await come_back_with_an_empty_disk(cluster)
         if earlier:
             await far.publish("t", b"0", qos=2)
@@ -561,7 +562,7 @@ async def test_what_is_kept_for_a_node_that_comes_for_the_first_time_is_taken(
         await until_away(cluster, 2)
         client = await cluster[1].client("s", expiry=60, session_present=True)
         await until(lambda: "s" not in sessions(cluster, 0))
-        monkeypatch.setattr(own(cluster, 1).handover._marks, "_ask_nodes", unasked)
+        monkeypatch.setattr(cluster.part(1).handover._marks, "_ask_nodes", unasked)
         cluster.partition({1, 2}, {0})
         far = await come_back_with_an_empty_disk(cluster)
         await far.publish("t", b"1", qos=2)
@@ -582,7 +583,7 @@ async def test_a_mark_of_an_earlier_session_comes_late(tmp_path: Path, expiry: i
         client = await cluster[0].client("s", expiry=expiry)
         await client.subscribe("t", qos=2)
         far = await cluster[1].client("far")
-        own(cluster, 1).handover.turns.mark(Mark("s", cluster.name(1), 0), [cluster.name(0)])
+        cluster.part(1).handover.turns.mark(Mark("s", cluster.name(1), 0), [cluster.name(0)])
         for number in range(2):
             await far.publish("t", b"%d" % number, qos=2)
             await client.expect_publish("t", b"%d" % number, 2)
@@ -603,10 +604,10 @@ async def test_a_mark_of_an_earlier_session_comes_while_the_next_one_moves(
         async def not_yet(revision: int) -> bool:
             return False
 
-        late = own(cluster, 2).handover.turns
+        late = cluster.part(2).handover.turns
         monkeypatch.setattr(late._routes, "reached", not_yet)
         client = await cluster[1].client("s", expiry=60, session_present=True)
-        await until(lambda: own(cluster, 0).handover.turns.get("s") is not None)
+        await until(lambda: cluster.part(0).handover.turns.get("s") is not None)
         await until(lambda: router.remote_mask("t").bit_count() == 2)
         late.mark(Mark("s", cluster.name(1), 0), [cluster.name(0)])
         await far.publish("t", b"0", qos=2)
@@ -622,9 +623,9 @@ async def test_a_mark_that_comes_before_it_is_known_whose_the_session_is_asks_fo
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
         client = await cluster[0].client("s", expiry=60)
         await client.subscribe("t", qos=2)
-        session_keys = own(cluster, 0).session_keys
+        session_keys = cluster.part(0).session_keys
         key = session_keys.places.by_key.pop(thing_key("s"))
-        own(cluster, 1).handover.turns.mark(Mark("s", cluster.name(1), 0), [cluster.name(0)])
+        cluster.part(1).handover.turns.mark(Mark("s", cluster.name(1), 0), [cluster.name(0)])
         await until(lambda: turns(cluster))
         session_keys.places.by_key[thing_key("s")] = key
         await until(lambda: not turns(cluster))
@@ -642,9 +643,9 @@ async def test_a_session_that_is_all_here_may_go_on_while_its_old_node_is_away(t
         async def refused(node: str, argument: bytes) -> bytes:
             raise CallFailed("not now")
 
-        own(cluster, 0).calls.serve(DONE, refused)
+        cluster.part(0).calls.serve(DONE, refused)
         await cluster[1].client("s", expiry=3600, session_present=True)
-        coming = own(cluster, 1).handover._incoming
+        coming = cluster.part(1).handover._incoming
         await until(lambda: (incoming := coming.get("s")) is not None and incoming.row.state == FINISHED)
         await cluster.kill(0)
         await until_away(cluster, 0)
@@ -667,7 +668,7 @@ async def test_a_session_that_begins_anew_where_something_is_kept_of_its_earlier
         await client.drop()
         publisher = await cluster[3].client("publisher")
         await publisher.publish("t", b"2", qos=2)
-        await until(lambda: own(cluster, 3).links.links[cluster.name(1)].idle)
+        await until(lambda: cluster.part(3).links.links[cluster.name(1)].idle)
         await cluster.kill(1)
         await until_away(cluster, 1)
         client = await cluster[0].client("s", expiry=3600, session_present=False)
@@ -711,8 +712,8 @@ async def test_what_is_kept_for_a_session_stays_where_a_node_is_forced_out_that_
             await cluster.kill(0)
             await cluster.start(0)
             await until_away(cluster, 1)
-            await until(lambda: not own(cluster, 0).membership.peers[cluster.name(1)].may_run)
-        await own(cluster, 0).force_leave(cluster.name(1))
+            await until(lambda: not cluster.part(0).membership.peers[cluster.name(1)].may_run)
+        await cluster.part(0).force_leave(cluster.name(1))
         if restarted:
             await cluster.start(3)
             client = await cluster[3].client("s", expiry=3600, session_present=True)
@@ -730,7 +731,7 @@ async def test_nothing_is_kept_for_a_session_whose_node_is_forced_out_and_never_
         await until(lambda: "s" not in sessions(cluster, 1))
         await cluster.kill(3)
         await until_away(cluster, 3)
-        await own(cluster, 0).force_leave(cluster.name(3))
+        await cluster.part(0).force_leave(cluster.name(3))
         await until(lambda: owner(cluster, "s") is None)
         await until(lambda: not [each for each in turns(cluster) if "n1" not in each])
 
@@ -753,12 +754,12 @@ async def test_messages_that_a_full_disk_forgot_as_sent_do_not_come_twice_by_a_t
         client = await cluster[0].client("s", expiry=3600, session_present=True)
         session = cluster[0].server.broker.sessions.get("s")
         await until(lambda: session is not None and len(session.inflight) == 5)
-        own(cluster, 1).claims.step = lambda name: cluster.partition({1, 2}, {0}) if name == "taken" else None
+        cluster.part(1).claims.step = lambda name: cluster.partition({1, 2}, {0}) if name == "taken" else None
         client = await cluster[1].client("s", expiry=3600, session_present=True)
         await cluster.kill(0)
         assert await received(client, 5) == [b"0", b"1", b"2", b"3", b"4"]
         await until_away(cluster, 0)
-        coming = own(cluster, 1).handover._incoming
+        coming = cluster.part(1).handover._incoming
         await until(lambda: (incoming := coming.get("s")) is not None and incoming.staging is None)
         client = await cluster[2].client("s", expiry=3600, session_present=True)
         await until(lambda: "s" not in sessions(cluster, 1))
@@ -779,25 +780,25 @@ async def test_a_session_that_another_node_begins_anew_and_gives_back_loses_noth
         async def refused(node: str, argument: bytes) -> bytes:
             raise CallFailed("not now")
 
-        calls = own(cluster, 0).calls
+        calls = cluster.part(0).calls
         calls.serve(FETCH, refused)
         client = await cluster[1].client("s", expiry=3600, session_present=True)
-        marks = own(cluster, 0).turns
+        marks = cluster.part(0).turns
         names = {cluster.name(number) for number in (0, 1, 3)}
         await until(lambda: (turn := marks.get("s")) is not None and turn.marks.keys() >= names)
-        fourth = own(cluster, 3).session_keys
+        fourth = cluster.part(3).session_keys
         place = fourth.place("s")
         session = cluster[1].server.broker.sessions.get("s")
         assert place is not None and session is not None
         earlier = {cluster.name(0): True, cluster.name(1): True}
         assert await fourth.take(session.client, cluster.name(3), False, place, 1.0, earlier)
-        await until(lambda: own(cluster, 0).session_keys.node_of("s") == cluster.name(3))
+        await until(lambda: cluster.part(0).session_keys.node_of("s") == cluster.name(3))
         fourth._unanswered.put("s", SessionKey("s", place.node, place.uid))
         fourth.settle_soon("s")
-        await until(lambda: own(cluster, 0).session_keys.node_of("s") == cluster.name(1))
+        await until(lambda: cluster.part(0).session_keys.node_of("s") == cluster.name(1))
         near = await cluster[3].client("another")
         await near.publish("t", b"2", qos=2)
-        calls.serve(FETCH, own(cluster, 0).handover.outgoing._fetch)
+        calls.serve(FETCH, cluster.part(0).handover.outgoing._fetch)
         cluster.heal()
         await cluster.wait_until_running()
         client = await cluster[1].client("s", expiry=3600, session_present=True)
@@ -831,12 +832,12 @@ async def test_a_session_that_was_arriving_and_began_anew_elsewhere_takes_each_m
             await client.subscribe("t", qos=2)
             await cluster.start(1)
             second = cluster.name(1)
-            await until(lambda: (turn := own(cluster, 1).turns.get("s")) is not None and turn.kept)
-            await until(lambda: (turn := own(cluster, 2).turns.get("s")) is not None and turn.marked(second))
+            await until(lambda: (turn := cluster.part(1).turns.get("s")) is not None and turn.kept)
+            await until(lambda: (turn := cluster.part(2).turns.get("s")) is not None and turn.marked(second))
             await cluster.kill(1)
             await cluster.start(1)
             await cluster.wait_until_running()
-            await until(lambda: own(cluster, 1).handover.outgoing.leaves("s"))
+            await until(lambda: cluster.part(1).handover.outgoing.leaves("s"))
             near = await cluster[1].client("near")
             await near.subscribe("t", qos=2)
             for number in range(3):
