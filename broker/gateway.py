@@ -101,6 +101,10 @@ class GatewayLink(Protocol):
         rights are judged: what a client may read comes by SUBSCRIBE, and ``may_publish`` says which of these topics it
         may write."""
 
+    def rewritten(self, topic_filter: str) -> str:
+        """Return the filter that a subscription to this filter has, after topic rewrite."""
+        ...
+
     def stored(self, topic: str) -> Message | None:
         """Return the retained message that a publication to this topic would replace, after topic rewrite. No rights
         are judged."""

@@ -9,13 +9,14 @@ from ..channel.channel import Channel
 from ..channel.closing import fail, internal_error
 from ..channel.context import ChannelContext
 from ..channel.session_setup import change_will
-from ..core.subscription_plan import plan_filter
+from ..core.subscription_plan import plan_filter, rewritten
 from ..gateway import Gateway, GatewayChannel, GatewayError, Pending
 from ..mqtt.decoder import Decoder, Packet, TopicNames
 from ..mqtt.encoder import Outgoing, encode
 from ..mqtt.errors import MalformedPacket, MqttError, PacketTooLarge
 from ..mqtt.message import Message
 from ..mqtt.packets import NO_PROPERTIES, Ack, Connect, Disconnect, Properties, TopicFilter, Will
+from ..mqtt.topics import parse_filter
 from ..routing.retained import Walk
 from .connection import Connection
 from .datagrams import DatagramPeer
@@ -383,6 +384,16 @@ class _Link:
         found = Walk(broker.retained, plan.mounted).take(most, most_steps=SEARCH_STEPS)
         now, below = self._context.clock.now(), len(client.mountpoint)
         return [(each.topic[below:], each) for each in found if not broker.retained.expired(each, now)]
+
+    def rewritten(self, topic_filter: str) -> str:
+        rewriting = self._context.broker.rewriting
+        if rewriting is None:
+            return topic_filter
+        try:
+            _, inner = parse_filter(topic_filter)
+        except ValueError:
+            return topic_filter
+        return rewritten(topic_filter, inner, self._channel.client, rewriting)[0]
 
     def stored(self, topic: str) -> Message | None:
         retained, real = self._context.broker.retained, destination(self._channel, topic)

@@ -144,6 +144,29 @@ async def test_topic_rewrite_of_coap(opened: Open) -> None:
         assert retained(node) == ["gone/kept"]
 
 
+async def test_two_filters_of_coap_that_are_rewritten_to_one(opened: Open) -> None:
+    """They are one subscription; each observation has its own notifications, and ends alone."""
+    async with start(rewrite=REWRITE) as node:
+        client, peer = await opened(node, "coap"), await node.client("m")
+        await client.observe("mqtt/old/b?c=dev", token=b"1")
+        await client.observe("mqtt/new/b?c=dev", token=b"2")
+        await peer.publish("new/b", b"y", 1)
+        assert sorted([(await client.notification()).token for _ in range(2)]) == [b"1", b"2"]
+        answer = await client.ask(GET, "mqtt/old/b?c=dev", token=b"1", observe=1)
+        assert codec.dotted(answer.code) == "2.05"
+        await peer.publish("new/b", b"z", 1)
+        heard = await client.notification()
+        assert (heard.token, heard.payload) == (b"2", b"z")
+        session = node.server.broker.sessions.get("dev")
+        assert session is not None and list(session.subscriptions) == ["new/b"]
+        await client.ask(GET, "mqtt/new/b?c=dev", token=b"2", observe=1)
+        await until(lambda: not session.subscriptions)
+        # Both are read below /ps, too.
+        assert await client.put("ps/new/c?c=dev", b"x") == "2.01"
+        for topic in ("old/c", "new/c"):
+            assert (await client.ask(GET, f"ps/{topic}?c=dev")).payload == b"x"
+
+
 async def test_topic_rewrite_of_lwm2m(opened: Open) -> None:
     async with start(rewrite=REWRITE) as node:
         device, peer = await opened(node, "lwm2m"), await node.client("m")

@@ -431,7 +431,7 @@ async def test_an_address_that_is_not_proved(clients: Clients) -> None:
             sent += 7
         assert len({each.msg_id for each in registers}) == 4 and got <= sent + 64
         # The topic id is another number that has to be guessed: it begins anywhere.
-        given = {topics.Topics().register("t") for _ in range(1000)}
+        given = {topics.Topics({}).register("t") for _ in range(1000)}
         # Some clients read it as a signed number.
         assert len(given) > 500 and min(given) > 0 and max(given) < 0x8000
         heard = await device.hear()
@@ -491,6 +491,7 @@ async def test_the_record_of_the_listener_and_its_rows(clients: Clients) -> None
     "table, told",
     [
         ({"predefined_topics": {"0": "a"}}, "predefined_topics: '0' is not a topic id from 1 to 65534"),
+        ({"predefined_topics": {str(n): f"t/{n}" for n in range(1, 16_386)}}, "predefined_topics: more than 16384"),
         ({"predefined_topics": {"1": "a/#"}}, "predefined_topics: 'a/#' is not a topic name"),
         ({"predefined_topics": {"1": "a", "2": "a"}}, "predefined_topics: a topic has two ids"),
         ({"password": "x"}, "password: needs a username"),
@@ -501,3 +502,19 @@ async def test_the_record_of_the_listener_and_its_rows(clients: Clients) -> None
 async def test_settings_that_cannot_be(table: dict[str, object], told: str) -> None:
     with pytest.raises(GatewayLoadError, match=told):
         GATEWAY.settings_from(table)
+
+
+async def test_a_predefined_id_is_not_given_to_another_topic(clients: Clients) -> None:
+    """A client of Paho sends a predefined id as a normal one: it would mean two topics."""
+    predefined = {str(n): f"predefined/{n}" for n in range(1, 16_385)}
+    async with start({"predefined_topics": predefined}) as node:
+        peer = await node.client("m")
+        await peer.subscribe("predefined/#", "own/#", qos=1)
+        for number in range(8):  # the first id of each client is random
+            device = await clients.connected(node, f"device-{number}")
+            given = [await device.register(f"own/{number}/{topic}") for topic in range(5)]
+            assert min(given) > 16_384
+            await device.publish(given[0], b"x", 1)
+            await peer.expect_publish(f"own/{number}/0", b"x", 1)
+            await device.publish(77, b"y", 1)
+            await peer.expect_publish("predefined/77", b"y", 1)

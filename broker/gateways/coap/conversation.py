@@ -88,14 +88,16 @@ def code_of(reason_code: int) -> int:
 
 
 class Observed:
-    """A topic filter that the client observes or reads. ``identifier``: of its subscription. ``users``: observations
-    and reads that need it."""
+    """A topic filter that the client observes or reads. ``identifier``: of its subscription. ``name``: the filter after
+    topic rewrite, so that two filters that become one are one; ``subscribed``: the first of them, as the client names
+    it. ``users``: observations and reads that need it."""
 
-    __slots__ = ("identifier", "name", "users")
+    __slots__ = ("identifier", "name", "subscribed", "users")
 
-    def __init__(self, identifier: int, name: str) -> None:
+    def __init__(self, identifier: int, name: str, subscribed: str) -> None:
         self.identifier = identifier
         self.name = name
+        self.subscribed = subscribed
         self.users = 0
 
 
@@ -267,18 +269,19 @@ class CoapConversation:
         retain_handling: int = 0,
     ) -> None:  # fmt: skip
         """Subscribe, and begin an observation; ``done`` gets it and has to answer. A refusal is answered here."""
+        target = self._link.rewritten(topic_filter)
 
         def subscribed() -> None:
             old = self.observations.find(request.token)
-            if old is not None and old.target != topic_filter:
+            if old is not None and old.target != target:
                 self.end_observation(old)  # RFC 7641, section 4.1: the token has another one now
-            observation = self.observations.add(request, topic_filter, content_format)
+            observation = self.observations.add(request, target, content_format)
             if observation is None:
-                self.release(topic_filter)
+                self.release(target)
                 request.answer(codec.UNAVAILABLE, b"too many observations")
                 return
             if observation.sequence:
-                self.release(topic_filter)  # it is registered again
+                self.release(target)  # it is registered again
             done(observation)
 
         self.subscribe(request, topic_filter, subscribed, retain_handling)
@@ -286,53 +289,55 @@ class CoapConversation:
     def subscribe(
         self, request: CoapRequest, topic_filter: str, done: Callable[[], None], retain_handling: int
     ) -> None:  # fmt: skip
-        """Subscribe for a request, until ``release``. A refusal is answered here."""
+        """Subscribe for a request, until ``release`` of the rewritten filter. A refusal is answered here."""
         if not (is_shared(topic_filter) or valid_filter(topic_filter)):
             request.answer(codec.BAD_REQUEST, b"not a topic filter")
             return
 
+        target = self._link.rewritten(topic_filter)
+
         def subscribed(reason: int) -> None:
             if reason >= 0x80:
-                self.release(topic_filter)
+                self.release(target)
                 request.answer(code_of(reason))
             else:
                 done()
 
         packet_id = self._expect(request, subscribed)
         if packet_id:
-            wanted = self._wanted(topic_filter)
+            wanted = self._wanted(target, topic_filter)
             properties: Properties = {SUBSCRIPTION_IDENTIFIER: wanted.identifier}
-            filters = [TopicFilter(topic_filter, 0, retain_handling=retain_handling)]
+            filters = [TopicFilter(wanted.subscribed, 0, retain_handling=retain_handling)]
             self._link.send(Subscribe(packet_id, filters, properties))
 
-    def _wanted(self, topic_filter: str) -> Observed:
+    def _wanted(self, target: str, topic_filter: str) -> Observed:
         if self._filters is None or self._by_identifier is None:
             self._filters, self._by_identifier = {}, {}
-        wanted = self._filters.get(topic_filter)
+        wanted = self._filters.get(target)
         if wanted is None:
             self._identifier += 1
-            wanted = self._filters[topic_filter] = Observed(self._identifier, topic_filter)
+            wanted = self._filters[target] = Observed(self._identifier, target, topic_filter)
             self._by_identifier[wanted.identifier] = wanted
         wanted.users += 1
         return wanted
 
-    def release(self, topic_filter: str) -> None:
-        """Release a subscription that a request no longer needs."""
+    def release(self, target: str) -> None:
+        """Release a subscription that a request no longer needs. ``target``: its filter after topic rewrite."""
         if self._filters is None or self._by_identifier is None:
             return
-        wanted = self._filters[topic_filter]
+        wanted = self._filters[target]
         wanted.users -= 1
         if wanted.users:
             return
-        del self._filters[topic_filter], self._by_identifier[wanted.identifier]
+        del self._filters[target], self._by_identifier[wanted.identifier]
         if self.state == ACTIVE:
             self._packet_id = self._packet_id % 0xFFFF + 1
-            self._link.send(Unsubscribe(self._packet_id, [topic_filter]))
+            self._link.send(Unsubscribe(self._packet_id, [wanted.subscribed]))
 
     def stop_observing(self, request: CoapRequest, topic_filter: str) -> None:
         """End the observation with the token of a request; if there is none, those of the topic filter."""
         found = self.observations.find(request.token)
-        for each in [found] if found is not None else self.observations.of(topic_filter):
+        for each in [found] if found is not None else self.observations.of(self._link.rewritten(topic_filter)):
             self.end_observation(each)
 
     def end_observation(self, observation: Observation) -> None:

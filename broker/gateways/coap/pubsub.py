@@ -39,7 +39,8 @@ class TopicResources:
     def __init__(self, conversation: "CoapConversation", link: GatewayLink) -> None:
         self._conversation = conversation
         self._link = link
-        self._reads: dict[str, list[tuple[CoapRequest, Observation | None]]] = {}  # topic -> who wants its message
+        # The topic after topic rewrite -> who wants its message.
+        self._reads: dict[str, list[tuple[CoapRequest, Observation | None]]] = {}
 
     def serve(self, request: CoapRequest, topic: str) -> None:
         """Answer a request."""
@@ -110,7 +111,7 @@ class TopicResources:
 
     def _read(self, request: CoapRequest, topic: str, observation: Observation | None) -> None:
         """The subscription stands: its retained message follows, or nothing."""
-        self._reads.setdefault(topic, []).append((request, observation))
+        self._reads.setdefault(self._link.rewritten(topic), []).append((request, observation))
         self._conversation.ask_session()
 
     def read(self, topic: str, message: Message) -> bool:

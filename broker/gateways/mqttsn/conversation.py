@@ -333,7 +333,7 @@ class Conversation:
 
     def _known_topics(self) -> Topics:
         if self._topics is None:
-            self._topics = Topics()
+            self._topics = Topics(self._settings.predefined.of_id)
         return self._topics
 
     def _on_subscribe(self, packet: sn.SnSubscribe, data: bytes) -> None:

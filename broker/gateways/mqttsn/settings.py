@@ -10,6 +10,8 @@ from ...mqtt.topics import valid_name
 from .codec import SHORT
 
 MAX_DURATION = 65_535
+MAX_PREDEFINED = 16_384
+"""Predefined topics: the ids that are left are for those that are registered."""
 
 
 class MqttSnSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
@@ -33,6 +35,8 @@ class MqttSnSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, di
                 raise ValueError(f"predefined_topics: {topic_id[:20]!r} is not a topic id from 1 to 65534")
             if not valid_name(topic):
                 raise ValueError(f"predefined_topics: {topic[:100]!r} is not a topic name")
+        if len(self.predefined_topics) > MAX_PREDEFINED:
+            raise ValueError(f"predefined_topics: more than {MAX_PREDEFINED}")
         if len(set(self.predefined_topics.values())) < len(self.predefined_topics):
             raise ValueError("predefined_topics: a topic has two ids")
         if self.password is not None and self.username is None:

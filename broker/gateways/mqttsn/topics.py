@@ -1,5 +1,6 @@
 """The topic ids of one client, with limits. They end with its connection; a sleeping client keeps them."""
 
+from collections.abc import Mapping
 from secrets import randbelow
 from typing import Final
 
@@ -22,11 +23,13 @@ class Topics:
     The client's own topics stay until the connection ends: it relies on them. Those that the node has registered for
     deliveries give way to others, the oldest first, because a subscriber to ``#`` may receive any number of topics. A
     given-up id is not used again before all others have been. The first one is random: a REGACK proves the address of
-    the client by its topic id and its MsgId (``deliveries``)."""
+    the client by its topic id and its MsgId (``deliveries``). A predefined id is not given: some clients send it as a
+    normal one."""
 
-    __slots__ = ("_characters", "_last", "_lent", "_lent_characters", "of_id", "of_name")
+    __slots__ = ("_characters", "_last", "_lent", "_lent_characters", "_predefined", "of_id", "of_name")
 
-    def __init__(self) -> None:
+    def __init__(self, predefined: Mapping[int, str]) -> None:
+        self._predefined = predefined
         self.of_id: dict[int, str] = {}
         self.of_name: dict[str, int] = {}
         self._characters = 0
@@ -81,7 +84,7 @@ class Topics:
         assert topic not in self.of_name
         while True:
             self._last = self._last + 1 if self._last < _LAST else 1
-            if self._last not in self.of_id:
+            if self._last not in self.of_id and self._last not in self._predefined:
                 self.of_id[self._last] = topic
                 self.of_name[topic] = self._last
                 return self._last
