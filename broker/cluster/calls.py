@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 NO_SUCH_CALL: Final = "no such call"
 """The answer of a node with an older version."""
-MAX_CALLS: Final = 512
+MAX_CALLS: Final = 4096
 """Maximum number of other nodes' questions that are answered at the same time."""
 MAX_ANSWER: Final = 268_435_456
 MAX_KEPT: Final = 268_435_456

@@ -740,7 +740,7 @@ REASONS: Final = (
     Reason("node", "own_name", (), "the data is from another node that uses this node's name"),
     Reason("node", "old_incarnation", (), "the data is from a node before its last restart"),
     Reason("node", "forced_out", (), "this node was forced out of the cluster"),
-    Reason("node", "calls_full", (), "other nodes already have 512 requests open to this node"),
+    Reason("node", "calls_full", (), "other nodes already have 4,096 requests open to this node"),
     Reason(
         "node",
         "answers_full",

@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 SERVE_LOCAL: Final = "serve_local"
 _TIMEOUT: Final = "cluster.takeover_timeout"
 _PAUSE: Final = 0.02
-"""Seconds between two questions to a node that is busy with the session."""
+"""Seconds between the first two questions to a node that is busy with the session."""
 _LOOK_FOR_CLIENT: Final = 0.25
 """Seconds after which a claim that waits checks whether its client still does."""
 
@@ -117,6 +117,8 @@ class Claim:
         self._loop = asyncio.get_running_loop()
         self._deadline = self._loop.time() + self._context.settings.takeover_timeout
         self._why = ""
+        self._pause = _PAUSE
+        self._asked = False
         # The key before, if this node has taken it without the node that has the session, and not for a Clean Start.
         self.taken_from: SessionKey | None = None
 
@@ -220,8 +222,11 @@ class Claim:
         if queue.is_closed and not self._may_wait_for(node):
             return await self._not_asked(place, queue)
         until = self._deadline - ASK_AGAIN
+        answered: tuple[bool, Outcome | None] | None = None
+        pause = 0.0
         async with queue.turn(self._number, until, lambda: self._is_at(place) and self._may_wait_for(node)) as asks:
             if asks and self._is_at(place):
+                self._begin_turn()
                 move = self._context.nonce()
                 try:
                     prepared = await self._moves.prepare(
@@ -231,14 +236,29 @@ class Claim:
                     # The node runs, and cannot answer at present.
                     queue.answered()
                     self._why = f"{node} has its session: {error}"
-                    await asyncio.sleep(ASK_AGAIN)
-                    return False, None
+                    answered, pause = (False, None), ASK_AGAIN
                 except NodeUnreachable as error:
                     queue.not_answered(str(error))
                 else:
                     queue.answered()
-                    return await self._prepared(place, move, prepared)
-        return await self._not_asked(place, queue)
+                    answered = await self._prepared(place, move, prepared)
+                    pause = self._pause if prepared.state == BUSY else 0.0
+        if answered is None:
+            return await self._not_asked(place, queue)
+        if pause:
+            # After the turn: the session may be busy until a move that was interrupted is over.
+            await asyncio.sleep(pause)
+            self._pause = min(2 * self._pause, ASK_AGAIN)
+        return answered
+
+    def _begin_turn(self) -> None:
+        """Give the node of the session time to answer, although this claim may have waited in line for long. If the
+        time ended after the question, the session would be busy there for ``cluster.takeover_timeout``."""
+        if not self._asked:
+            self._asked = True
+            settings = self._context.settings
+            time = min(settings.call_timeout, settings.takeover_timeout)
+            self._deadline = max(self._deadline, self._loop.time() + time)
 
     async def _not_asked(self, place: SessionPlace, queue: ClaimQueue) -> tuple[bool, Outcome | None]:
         """Decide what to do after the node of the session has not answered, or the turn of this claim has not come."""
@@ -265,8 +285,8 @@ class Claim:
             return (left or await self._take(place, dict.fromkeys(prepared.earlier, False))), None
         if state != READY or prepared.session is None:
             self._why = f"{place.node} is busy with its session"
-            await asyncio.sleep(_PAUSE)
             if state != BUSY:
+                await asyncio.sleep(_PAUSE)
                 await self._session_keys.read(self._client.client_id)
             return False, None
         return await self._move(place, move, prepared.session, prepared)

@@ -13,7 +13,7 @@ from taipan.broker.cluster import nats_cluster
 from taipan.broker.cluster.context import PIECE_MESSAGES
 from taipan.broker.cluster.members.members import Members
 from taipan.broker.cluster.members.own_record import BUCKET as MEMBERS
-from taipan.broker.cluster.moving import outgoing
+from taipan.broker.cluster.moving import claim_queue, outgoing
 from taipan.broker.cluster.moving.fetching import Fetching
 from taipan.broker.cluster.moving.handover import Handover
 from taipan.broker.cluster.moving.incoming import ADOPTED, FETCHING, HandoverRow, Incoming
@@ -1307,6 +1307,31 @@ async def test_of_the_clients_of_a_node_that_is_away_only_one_asks_at_a_time(
         await cluster.start(0)
         await asyncio.gather(first, *others)
         assert set(asked) == set(names)
+
+
+async def test_a_claim_that_has_waited_in_line_has_time_for_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claim_queue, "_MOST_ASKING", 1)
+    settings = {**QUICK, "takeover_timeout": 60, "call_timeout": 60}
+    prepare, go, times = Handover.prepare, asyncio.Event(), list[float]()
+
+    async def timed(self: Handover, node: str, revision: int, client: ClientInfo, *args: Any) -> Prepared:
+        times.append(args[-1])
+        await go.wait()
+        return await prepare(self, node, revision, client, *args)
+
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=settings) as cluster:
+        for name in ("first", "second"):
+            await cluster[0].leave_session(name, "t")
+        monkeypatch.setattr(Handover, "prepare", timed)
+        claims = [asyncio.create_task(cluster[1].client("first", expiry=60, session_present=True))]
+        await until(lambda: bool(times))
+        claims.append(asyncio.create_task(cluster[1].client("second", expiry=60, session_present=True)))
+        await asyncio.sleep(1.0)
+        go.set()
+        await asyncio.gather(*claims)
+        assert len(times) == 2 and min(times) > 59.5
 
 
 @pytest.mark.slow
