@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from ..config import ZoneSettings
-from ..core.cluster import IN_SYNC, ChangeRefused, CopyStatus, Handler, Member, NodeUnreachable
+from ..core.cluster import IN_SYNC, ChangeRefused, CopyStatus, Handler, LinkStatus, Member, NodeUnreachable
 from ..core.outcome import Outcome
 from ..mqtt.message import Message
 from ..session.client_info import ClientInfo
@@ -355,6 +355,9 @@ class NatsCluster:
             if peer is not None and not peer.running and not record.ended:
                 found += [CopyStatus(record.node, each, IN_SYNC) for each in record.in_sync]
         return found
+
+    def links_to_others(self) -> list[LinkStatus]:
+        return [link.status() for _, link in sorted(self.links.links.items())]
 
     @property
     def evacuating(self) -> bool:

@@ -67,6 +67,30 @@ class HostedStatus(msgspec.Struct, frozen=True):
     owed: dict[str, int]
 
 
+LINK_OPEN: Final = "open"
+LINK_OPENING: Final = "opening"
+LINK_CLOSED: Final = "closed"
+
+
+class LinkStatus(msgspec.Struct, frozen=True):
+    """The messages that ``node`` sends to another node, ``to``. ``state``: ``open``; ``opening`` until the other node has
+    reported which message it expects; ``closed`` if one of the two cannot be reached. ``rate``: messages per second,
+    the mean of the last ten seconds. ``sent``: messages since the start, including those that were sent again.
+    ``waiting``: messages that are queued or not acknowledged; ``waiting_bytes``: bytes that are queued or have not
+    arrived; ``oldest``: seconds since the first of these messages was accepted, ``None``: none waits. ``dropped``:
+    messages since the start."""
+
+    node: str
+    to: str
+    state: str
+    rate: float
+    sent: int
+    waiting: int
+    waiting_bytes: int
+    oldest: float | None
+    dropped: int
+
+
 class NodeUnreachable(Exception):
     """A node is offline, or does not answer in time."""
 
@@ -135,6 +159,9 @@ class Cluster(Protocol):
 
     def copies_of_data(self) -> list[CopyStatus]:
         """Return the copies of this node's data, and those of stopped nodes as far as this node knows."""
+
+    def links_to_others(self) -> list[LinkStatus]:
+        """Return the links from this node to each other member, by name."""
 
     @property
     def evacuating(self) -> bool:
@@ -240,6 +267,9 @@ class SingleNode:
         raise NodeUnreachable(node)
 
     def copies_of_data(self) -> list[CopyStatus]:
+        return []
+
+    def links_to_others(self) -> list[LinkStatus]:
         return []
 
     async def evacuate(self) -> None:

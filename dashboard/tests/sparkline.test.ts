@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { parts, path } from "../src/components/sparkline";
 import { trend } from "../src/pages/overview/figures";
-import { spots } from "../src/pages/overview/spots";
+import { between, spots } from "../src/pages/overview/spots";
 
 describe("a small line", () => {
   it("is of means, and has gaps", () => {
@@ -27,5 +27,19 @@ describe("the nodes of a picture", () => {
   it("stand on an ellipse", () => {
     expect(spots(2, 200, 100)).toEqual([{ x: 0, y: 50 }, { x: 200, y: 50 }]);
     expect(spots(4, 200, 100)).toEqual([{ x: 0, y: 50 }, { x: 100, y: 0 }, { x: 200, y: 50 }, { x: 100, y: 100 }]);
+  });
+});
+
+describe("an arrow", () => {
+  it("runs from box to box, on another side than that of the other direction", () => {
+    const box = { width: 40, height: 20 };
+    const there = between({ x: 0, y: 50 }, { x: 200, y: 50 }, box);
+    const back = between({ x: 200, y: 50 }, { x: 0, y: 50 }, box);
+    expect([there.begin, there.end]).toEqual([{ x: 23, y: 56 }, { x: 177, y: 56 }]);
+    expect([back.begin, back.end]).toEqual([{ x: 177, y: 44 }, { x: 23, y: 44 }]);
+    expect(there.text.y).toBeGreaterThan(56);
+    expect(back.text.y).toBeLessThan(44);
+    // Two lines above an arrow end where one would.
+    expect(between({ x: 200, y: 50 }, { x: 0, y: 50 }, box, 2).text.y).toBeLessThan(back.text.y);
   });
 });

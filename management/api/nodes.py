@@ -1,6 +1,9 @@
-"""/brokers and /nodes: version and resource usage of each node."""
+"""/brokers, /nodes and /cluster_links: version and resource usage of each node, and the links between them."""
 
-from ..http.routes import Call, Endpoints
+from taipan.broker.core.cluster import LinkStatus
+
+from ..http.envelope import Extra, of_nodes
+from ..http.routes import Call, Endpoints, OfNodes
 from ..operations.nodes import BrokerRecord, NodeRecord
 
 routes = Endpoints("Nodes")
@@ -24,3 +27,8 @@ async def list_nodes(call: Call) -> list[NodeRecord]:
 @routes.get("/nodes/{node}", "Resource usage of a node", reply=NodeRecord)
 async def get_node(call: Call) -> NodeRecord:
     return await call.on_node(call.operations.nodes.status, memory_text=False)
+
+
+@routes.get("/cluster_links", "Messages between the nodes: rate, and what waits", reply=OfNodes(list[LinkStatus]))
+async def list_links(call: Call) -> list[LinkStatus] | Extra:
+    return of_nodes(*await call.operations.membership.links())

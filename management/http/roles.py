@@ -23,6 +23,7 @@ GET /brokers
 GET /brokers/{node}
 GET /nodes
 GET /nodes/{node}
+GET /cluster_links
 GET /nodes/{node}/clients
 GET /clients
 GET /nodes/{node}/clients/{clientid}

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from taipan.broker.core.cluster import STOPPED, ChangeRefused, CopyStatus, HostedStatus
+from taipan.broker.core.cluster import STOPPED, ChangeRefused, CopyStatus, HostedStatus, LinkStatus
 from taipan.broker.server import Server
 
 from .node_calls import NodeCalls
@@ -55,7 +55,7 @@ class Membership:
         self._server = server
         self._calls = calls
         self.node = calls.name
-        calls.serve(self.copies_here)
+        calls.serve(self.copies_here, self.links_here)
 
     def status(self) -> ClusterStatus:
         """Return the names of all members, in order."""
@@ -81,6 +81,16 @@ class Membership:
         """Return the copies that this node knows, and the nodes that it runs."""
         hosted = [HostedStatus(each.name, self.node, each.since, each.owed()) for each in self._server.hosted.values()]
         return Replicas(self._server.cluster.copies_of_data(), hosted)
+
+    async def links(self) -> tuple[list[LinkStatus], list[str]]:
+        """Return the links between the nodes, by their names, and the nodes that did not answer."""
+        found, missing = await self._calls.everywhere(self.links_here)
+        links = [each for _, answer in found for each in answer]
+        return sorted(links, key=lambda each: (each.node, each.to)), self._calls.may_lack(missing)
+
+    def links_here(self) -> list[LinkStatus]:
+        """Return the links from this node."""
+        return self._server.cluster.links_to_others()
 
     async def join(self, node: str) -> None:
         """Join again, in the cluster of ``node``. Raises Refusal."""

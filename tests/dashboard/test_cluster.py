@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -83,10 +84,28 @@ async def test_a_node_that_is_killed_is_named_until_it_is_back(
     for number, name in enumerate(names):
         await expect(statuses.nth(number)).to_contain_text(name)
         await expect(statuses.nth(number)).to_contain_text("Running")
-        await expect(picture.locator("a").filter(has_text=name)).to_contain_text("1 clients")
-    await expect(picture.locator("line")).to_have_count(3)
-    await expect(picture.locator("line.cut")).to_have_count(0)
+        await expect(picture.locator("a").filter(has_text=name)).to_contain_text("1 client")
+    arrows = picture.locator(".picture-link")
+    await expect(arrows).to_have_count(6)
+    await expect(picture.locator(".picture-link.good")).to_have_count(6)
     await accessible(page, (1440, 390))
+
+    # Messages that the first node accepts for clients of the last one cross one link: each has its own rate.
+    message = {"topic": "to/n3", "payload": "x", "qos": 1, "clientid": "p"}
+    for _ in range(20):
+        assert (await first.api.post("/mqtt/publish", message)).code == 0
+    to_last = arrows.filter(has_text=f"{first.name} → {last.name}")
+    await expect(to_last.locator("text")).to_have_text(re.compile(r"^[1-9][\d.]*/s$"))
+    await expect(arrows.filter(has_text=f"{last.name} → {first.name}").locator("text")).to_have_text("0/s")
+    await page.get_by_role("link", name="Links between the nodes").click()
+    links = page.get_by_role("table", name="Links between the nodes").locator("tbody tr")
+    await expect(links).to_have_count(6)
+    to_last_row = links.filter(has_text=f"{first.name} → {last.name}")
+    await expect(to_last_row.locator("td")).to_have_text(
+        [re.compile("→"), "open", re.compile(r"/s$"), "0", "0 B", "–", "20", "0"]
+    )
+    await accessible(page, (1440, 390))
+    await dashboard.go(page, "/overview")
     await expect(page.locator(".tile:has(.tile-label:text-is('Connections')) .tile-value")).to_have_text("3")
     await choice.select_option(last.name)
     await expect(page.locator(".tile:has(.tile-label:text-is('Connections')) .tile-value")).to_have_text("1")
@@ -109,14 +128,25 @@ async def test_a_node_that_is_killed_is_named_until_it_is_back(
     await expect(banner).to_contain_text(last.name)
     await dashboard.go(page, "/overview")
     await expect(statuses.nth(2)).to_contain_text("Suspect")
-    await expect(picture.locator("line.cut")).to_have_count(2)
+    await expect(picture.locator(".picture-link.bad")).to_have_count(4)
+    assert (await first.api.post("/mqtt/publish", message)).code == 0
+    await expect(to_last).to_contain_text("1 waiting")
+    await expect(picture.locator(".picture-link.good")).to_have_count(2)
+    await accessible(page, (1440, 390))
     await expect(page.locator(".health")).to_contain_text(f"Node {last.name} is not running.")
     await dashboard.go(page, "/node")
-    await expect(page.get_by_role("row").filter(has_text=last.name)).to_contain_text("Suspect")
+    statuses_of = page.get_by_role("table", name="Nodes", exact=True).get_by_role("row")
+    await expect(statuses_of.filter(has_text=last.name)).to_contain_text("Suspect")
+    await expect(links).to_have_count(4)
+    await expect(to_last_row.locator("td").nth(1)).to_have_text("opening")
+    await expect(to_last_row.locator("td").nth(3)).to_have_text("1")
 
     # It is back, and nothing is missed any more.
     await last.start()
-    await expect(page.get_by_role("row").filter(has_text=last.name)).to_contain_text("Running")
+    await expect(statuses_of.filter(has_text=last.name)).to_contain_text("Running")
+    await expect(links).to_have_count(6)
+    await expect(to_last_row.locator("td").nth(1)).to_have_text("open")
+    await expect(to_last_row.locator("td").nth(3)).to_have_text("0")
     await dashboard.go(page, "/clients")
     await expect(clients).to_have_count(3)
     await expect(banner).to_have_count(0)
@@ -161,4 +191,5 @@ async def test_copies_and_a_node_that_runs_from_one(
     await expect(hosted).to_contain_text("delayed messages: 1")
     await accessible(page, (1440, 390))
     await page.get_by_role("link", name="Nodes", exact=True).first.click()
-    await expect(page.get_by_role("row").filter(has_text=second.name)).to_contain_text("Running")
+    nodes = page.get_by_role("table", name="Nodes", exact=True).get_by_role("row")
+    await expect(nodes.filter(has_text=second.name)).to_contain_text("Running")

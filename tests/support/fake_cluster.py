@@ -16,6 +16,7 @@ from taipan.broker.core.cluster import (
     ChangeRefused,
     CopyStatus,
     Handler,
+    LinkStatus,
     Member,
     NodeUnreachable,
 )
@@ -110,6 +111,10 @@ class FakeCluster:
 
     def copies_of_data(self) -> list[CopyStatus]:
         return []
+
+    def links_to_others(self) -> list[LinkStatus]:
+        others = [each.name for each in self.members() if each.name != self._name]
+        return [LinkStatus(self._name, each, "open", 2.5, 100, 3, 300, 0.25, 0) for each in others]
 
     async def evacuate(self) -> None:
         if self.evacuating:

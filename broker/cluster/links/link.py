@@ -9,12 +9,14 @@ acknowledged.
 import asyncio
 import logging
 from bisect import bisect_left
+from collections import deque
+from math import inf
 from typing import Final
 
 import msgspec
 
 from ...config import ClusterSettings, ZoneSettings
-from ...core.cluster import CallFailed, NodeUnreachable
+from ...core.cluster import LINK_CLOSED, LINK_OPEN, LINK_OPENING, CallFailed, LinkStatus, NodeUnreachable
 from ...mqtt.constants import MAX_PACKET_ID
 from ...mqtt.message import Publisher
 from ...mqtt.message_ids import MessageIdSource
@@ -45,6 +47,8 @@ STALLED: Final = 1.5
 """Seconds without an acknowledgement of sent messages, after which the link is opened again."""
 _HELLO_TIMEOUT: Final = 2.0
 _RETRY: Final = 0.2
+_RATE_OVER: Final = 20
+"""Number of checks, and so ten seconds, over which the rate of messages is the mean."""
 _NOTE_EVERY: Final = 0.5
 """Seconds. The time for which a message has waited is recorded up to this much too short."""
 _MOST_NOTES: Final = 256
@@ -104,6 +108,8 @@ class Link:
         self._progress = (0, 0)
         self._progress_at = 0.0
         self._watchdog: asyncio.TimerHandle | None = None
+        # While the link is open: a time, and how many messages had been sent by then.
+        self._sent: deque[tuple[float, int]] = deque(maxlen=_RATE_OVER)
         # While the link is closed: a time, how many messages waited then, and how many had been dropped by then.
         self._waited: list[tuple[float, int, int]] = []
         self._waited_every = _NOTE_EVERY
@@ -248,6 +254,8 @@ class Link:
         self.open = True
         self.of = (self.peer.uid, self.peer.incarnation)
         self._progress_at = self._loop.time()
+        self._sent.clear()
+        self._sent.append((self._progress_at, writer.sent))
         self._watchdog = self._loop.call_later(LOOK, self._look)
         logger.info(
             "link_opened node=%s incarnation=%s from=%s inflight=%s queued=%s",
@@ -335,6 +343,7 @@ class Link:
         self._watchdog = self._loop.call_later(LOOK, self._look)
         writer = self._writer
         now = self._loop.time()
+        self._sent.append((now, writer.sent))
         progress = (writer.acked, writer.oldest)
         if progress != self._progress or (writer.credited and not self._unacknowledged):
             self._progress = progress
@@ -357,6 +366,34 @@ class Link:
     def idle(self) -> bool:
         """Whether no message is under way or waits, or none can be sent at present."""
         return not self.open or (not self._unacknowledged and not self.session.queued and self._writer.credited)
+
+    def status(self) -> LinkStatus:
+        """Return the figures of the link for operators."""
+        session, writer = self.session, self._writer
+        queue = session.queue
+        since = writer.waiting_since
+        for delivery in (next(iter(session.inflight.values()), None), next(iter(queue or ()), None)):
+            if delivery is not None:
+                since = min(since or inf, delivery.message.timestamp)
+        size = 0 if queue is None else queue.size
+        rate = 0.0
+        if self.open:
+            at, sent = self._sent[0]
+            rate = (writer.sent - sent) / max(self._loop.time() - at, LOOK)
+            size += writer.bytes_to_arrive
+        else:
+            size += sum(each.size for each in session.inflight.values() if each is not None)
+        return LinkStatus(
+            node=self._context.node,
+            to=self.peer.name,
+            state=LINK_OPEN if self.open else LINK_OPENING if self._wanted else LINK_CLOSED,
+            rate=round(rate, 2),
+            sent=writer.sent,
+            waiting=self._unacknowledged + session.queued,
+            waiting_bytes=size,
+            oldest=round(max(0.0, self._context.clock.now() - since), 3) if since else None,
+            dropped=sum((session.client.dropped or {}).values()),
+        )
 
 
 class Links:

@@ -42,7 +42,7 @@ class LinkWriter:
     ``MessageKeeper`` (``session.protocols``); the group commit calls it as ``CommitWaiter``.
 
     All messages up to sequence number ``acked`` are acknowledged, and ``last`` is the last number that was assigned.
-    ``frame`` is the number of the last frame. Messages up to ``late_upto`` were in the link while it was closed;
+    ``frame`` is the number of the last frame, and ``sent`` the number of messages in all frames. Messages up to ``late_upto`` were in the link while it was closed;
     ``since`` returns, for the sequence number of one of these, a time at which it was in the link already, or 0 if none
     is known.
     """
@@ -64,6 +64,7 @@ class LinkWriter:
         self.acked = 0
         self.last = 0
         self.frame = 0
+        self.sent = 0
         self.late_upto = 0
         self.since: Callable[[int], float] = lambda sequence: 0.0
         self.unacked_bytes = 0
@@ -326,6 +327,7 @@ class LinkWriter:
         after = self._sent_upto
         self._sent_upto = upto
         self.frame += 1
+        self.sent += frame.count
         sent = self._send(self.frame, after, first or upto + 1, frame.publishers, frame.messages, frame.runs)
         self._sent.append((self.frame, sent))
         self.unacked_bytes += sent
@@ -360,6 +362,17 @@ class LinkWriter:
     def oldest(self) -> int:
         """The first frame that has not arrived."""
         return self._sent[0][0] if self._sent else 0
+
+    @property
+    def bytes_to_arrive(self) -> int:
+        """The number of bytes that wait here, or whose arrival is not known."""
+        return self.unacked_bytes + self._waiting_bytes
+
+    @property
+    def waiting_since(self) -> float:
+        """The time of the first message that waits or is held here, or 0 if there is none."""
+        first = [each[0].first.timestamp for each in (self._held, self._waiting) if each]
+        return min(first, default=0.0)
 
     def frames_came(self, number: int) -> bool:
         """Note that all frames up to this one have arrived or are lost; return whether that is new."""

@@ -60,6 +60,7 @@ export const texts = inLanguage("common", {
     absent: "absent",
     none: "no copy",
   } as Record<string, string>,
+  linkStates: { open: "open", late: "delayed", opening: "opening", closed: "closed" } as Record<string, string>,
   theme: { label: "Theme", system: "System", light: "Light", dark: "Dark" },
   language: { label: "Language", system: "As in the browser" },
   missing: {

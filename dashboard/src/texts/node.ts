@@ -57,6 +57,25 @@ export const texts = inLanguage("node", {
     },
     away: "This node is not responding. The table shows what the other nodes know about it.",
   },
+  links: {
+    title: "Links between the nodes",
+    about: "Each node sends the messages for subscribers on other nodes over a link of its own.",
+    columns: {
+      link: "Link",
+      state: "State",
+      rate: "Messages",
+      waiting: "Waiting messages",
+      bytes: "Waiting data",
+      oldest: "Oldest waits for",
+      sent: "Sent",
+      dropped: "Dropped",
+    },
+    states: {
+      open: "The other node acknowledges the messages.",
+      opening: "The two nodes agree on the first message to send. Messages wait until then.",
+      closed: "The other node is not responding. Messages wait, up to cluster.link_queue_messages and cluster.link_queue_bytes.",
+    } as Record<string, string>,
+  },
   copies: {
     columns: {
       node: "Node",

@@ -139,8 +139,12 @@ export const texts = inLanguage("overview", {
   },
   picture: {
     title: "Cluster",
-    clients: (count: string) => `${count} clients`,
+    clients: (count: number, text: string) => (count === 1 ? "1 client" : `${text} clients`),
     away: "not reachable",
+    links: "Links between the nodes",
+    waiting: (count: string, age: string) => `${count} waiting, ${age}`,
+    link: (from: string, to: string, state: string, rate: string, waiting: string, age: string) =>
+      `${from} → ${to}: ${state}, ${rate}; waiting: ${waiting}, oldest: ${age}`,
   },
   drops: {
     title: "Dropped and refused",

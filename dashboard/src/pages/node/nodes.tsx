@@ -8,6 +8,7 @@ import { useData } from "../../hooks";
 import { link } from "../../router";
 import { texts as common } from "../../texts/common";
 import { texts } from "../../texts/node";
+import { Links } from "./links";
 
 export interface NodeRecord {
   node: string;
@@ -81,6 +82,7 @@ export function Nodes() {
           { key: "threads", title: columns.threads, right: true, off: true, render: (one) => number(one.process_used) },
         ]}
       />
+      {data.length > 1 && <Links />}
     </>
   );
 }

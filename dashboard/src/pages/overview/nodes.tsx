@@ -8,6 +8,7 @@ import { bytes, compact, duration, rate, secondsOf } from "../../format";
 import { api } from "../../api";
 import { useData } from "../../hooks";
 import { type NodeWithCopies, copiesOf, hostedOf, toneOf } from "../../replicas";
+import type { NodeLink } from "../../links";
 import { link } from "../../router";
 import { type Monitor, Series } from "../../series";
 import { texts as common } from "../../texts/common";
@@ -54,6 +55,7 @@ const WITH_TRAFFIC = 6;
 /** So many nodes are drawn as a picture. */
 const DRAWN = 8;
 const EVERY = 10_000;
+const LINKS_EVERY = 2_000;
 const SPAN = 600_000;
 
 /** The messages of each node in the last ten minutes, in and out. */
@@ -169,10 +171,13 @@ export function NodeCards({ nodes }: { nodes: Nodes }) {
   const running = nodes.nodes.filter((one) => one.node_status === "Running").map((one) => one.node);
   const names = running.length <= WITH_TRAFFIC ? running : [];
   const { data } = useData((signal) => traffic(names, signal), [names.join("\n")], EVERY);
+  const drawn = nodes.nodes.length > 1 && nodes.nodes.length <= DRAWN;
+  const { data: links } = useData(async (signal) => (drawn ? api.get<NodeLink[]>("/cluster_links", {}, signal) : undefined), [drawn], LINKS_EVERY);
   return (
     <Section title={texts.nodes.title}>
-      {nodes.nodes.length > 1 && nodes.nodes.length <= DRAWN && (
+      {drawn && (
         <ClusterPicture
+          links={links}
           nodes={nodes.nodes.map(({ node, node_status: status }) => ({
             name: node,
             status,

@@ -58,6 +58,7 @@ export const texts: typeof English = {
     absent: "不可用",
     none: "无副本",
   },
+  linkStates: { open: "正常", late: "延迟", opening: "正在建立", closed: "已断开" },
   theme: { label: "外观", system: "跟随系统", light: "浅色", dark: "深色" },
   language: { label: "语言", system: "跟随浏览器" },
   missing: {

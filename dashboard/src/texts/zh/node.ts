@@ -57,6 +57,25 @@ export const texts: typeof English = {
     },
     away: "该节点没有响应。表中是其他节点所知的信息。",
   },
+  links: {
+    title: "节点之间的链路",
+    about: "每个节点通过自己的链路，把消息发给其他节点上的订阅者。",
+    columns: {
+      link: "链路",
+      state: "状态",
+      rate: "消息速率",
+      waiting: "等待的消息",
+      bytes: "等待的数据",
+      oldest: "最早的已等待",
+      sent: "已发送",
+      dropped: "已丢弃",
+    },
+    states: {
+      open: "对方节点正在确认消息。",
+      opening: "两个节点正在商定要发送的第一条消息，消息等到那时再发送。",
+      closed: "对方节点没有响应。消息在等待，上限为 cluster.link_queue_messages 和 cluster.link_queue_bytes。",
+    } as Record<string, string>,
+  },
   copies: {
     columns: {
       node: "节点",

@@ -135,8 +135,12 @@ export const texts: typeof English = {
   },
   picture: {
     title: "集群",
-    clients: (count: string) => `${count} 个客户端`,
+    clients: (_: number, text: string) => `${text} 个客户端`,
     away: "无法访问",
+    links: "节点之间的链路",
+    waiting: (count: string, age: string) => `${count} 条等待，${age}`,
+    link: (from: string, to: string, state: string, rate: string, waiting: string, age: string) =>
+      `${from} → ${to}：${state}，${rate}；等待：${waiting}，最早的已等待：${age}`,
   },
   drops: {
     title: "丢弃与拒绝",
