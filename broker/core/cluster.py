@@ -73,9 +73,9 @@ LINK_CLOSED: Final = "closed"
 
 
 class LinkStatus(msgspec.Struct, frozen=True):
-    """The messages that ``node`` sends to another node, ``to``. ``state``: ``open``; ``opening`` until the other node has
-    reported which message it expects; ``closed`` if one of the two cannot be reached. ``rate``: messages per second,
-    the mean of the last ten seconds. ``sent``: messages since the start, including those that were sent again.
+    """The messages that ``node`` sends to another node, ``to``. ``state``: ``open``; ``opening`` until the other node
+    has reported which message it expects; ``closed`` if one of the two cannot be reached. ``rate``: messages per
+    second, the mean of the last ten seconds. ``sent``: messages since the start, including those that were sent again.
     ``waiting``: messages that are queued or not acknowledged; ``waiting_bytes``: bytes that are queued or have not
     arrived; ``oldest``: seconds since the first of these messages was accepted, ``None``: none waits. ``dropped``:
     messages since the start."""

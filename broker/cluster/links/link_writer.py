@@ -42,9 +42,9 @@ class LinkWriter:
     ``MessageKeeper`` (``session.protocols``); the group commit calls it as ``CommitWaiter``.
 
     All messages up to sequence number ``acked`` are acknowledged, and ``last`` is the last number that was assigned.
-    ``frame`` is the number of the last frame, and ``sent`` the number of messages in all frames. Messages up to ``late_upto`` were in the link while it was closed;
-    ``since`` returns, for the sequence number of one of these, a time at which it was in the link already, or 0 if none
-    is known.
+    ``frame`` is the number of the last frame, and ``sent`` the number of messages in all frames. Messages up to
+    ``late_upto`` were in the link while it was closed; ``since`` returns, for the sequence number of one of these, a
+    time at which it was in the link already, or 0 if none is known.
     """
 
     def __init__(
