@@ -15,6 +15,7 @@ from ..operations.caller import NOBODY, Caller
 from ..operations.node_calls import NodeDoesNotAnswer
 from ..operations.operations import Operations
 from ..operations.refusal import UNKNOWN, WRONG, Refusal
+from .changed_objects import object_before
 from .command import AnswerEnded, Command, CommandCall, CommandResult, UsageError, complaint, find
 from .index import COMMANDS
 from .main import DONE, FAILED, USAGE
@@ -33,9 +34,10 @@ _READING: Final = frozenset(
 """Last words of commands that change nothing."""
 _READING_COMMANDS: Final = frozenset(
     [
-        "alarms targets", "broker", "vm", "listeners", "watch", "publish", "top", "help", "profiles", "data loss",
-        "data export", "backup create", "resources dead-letters", "explain client", "explain topic", "explain delivery",
-        "acl show clientid", "acl show username", "acl show _anonymous", "acl show _all",
+        "alarms targets", "broker", "cluster replicas", "vm", "listeners", "watch", "publish", "top", "help",
+        "profiles", "data loss", "data export", "backup create", "resources dead-letters", "explain client",
+        "explain topic", "explain delivery", "acl show clientid", "acl show username", "acl show _anonymous",
+        "acl show _all",
     ]
 )  # fmt: skip
 _SECRETS: Final = frozenset({"JSON", "Config"})
@@ -90,12 +92,14 @@ async def _run(operations: Operations, request: ControlRequest, output: Output, 
         return USAGE
     status = DONE
     try:
+        call = CommandCall(operations, values, caller.name, caller.ended)
+        before = await object_before(operations, command, values) if is_recorded(command, values) else None
         try:
-            answer = await _finish(command.run(CommandCall(operations, values, caller.name, caller.ended)), output)
-        except NodeDoesNotAnswer:
-            await _record(operations, command, values, caller)  # the others have made the change, and this one may have
+            answer = await _finish(command.run(call), output)
+        except NodeDoesNotAnswer:  # the others have made the change, and this one may have
+            await _record(operations, command, values, caller, before)
             raise
-        await _record(operations, command, values, caller)
+        await _record(operations, command, values, caller, before)
         await output.answer(answer, request.json)
     except AnswerEnded as ended:
         status = FAILED
@@ -123,13 +127,15 @@ async def _run(operations: Operations, request: ControlRequest, output: Output, 
     return status
 
 
-async def _record(operations: Operations, command: Command, values: Mapping[str, str], caller: Caller) -> None:
+async def _record(
+    operations: Operations, command: Command, values: Mapping[str, str], caller: Caller, before: object
+) -> None:
     """Record a command in the audit, if it changes something; return when it is on disk."""
     if is_recorded(command, values):
         shown = {name: _shown(name, text) for name, text in values.items()}
         words, subject = " ".join(command.words), command.subject(values)
         target = "" if subject.startswith("command ") else subject
-        await operations.audit.record("ctl", caller.name, caller.address, words, target, None, shown)
+        await operations.audit.record("ctl", caller.name, caller.address, words, target, before, shown)
 
 
 async def _finish(outcome: object, output: Output) -> CommandResult:

@@ -71,6 +71,11 @@ class Bans:
         await wait_until_stored(self._server.tables)
         return ban
 
+    def lookup(self, kind: str, who: str) -> BanRecord | None:
+        """Return a ban; None: there is none. Raises Refusal."""
+        ban = self._banned.get(kind, self._normal(kind, who))
+        return None if ban is None else ban_record(ban)
+
     async def delete(self, kind: str, who: str) -> bool:
         """Lift a ban; return whether it existed."""
         who = self._normal(kind, who)

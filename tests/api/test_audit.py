@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from taipan.broker.observability.masking import mask
+from taipan.management.ctl.changed_objects import names_an_object
 from taipan.management.ctl.execution import is_recorded
 from taipan.management.ctl.index import COMMANDS
 from taipan.management.operations import audit as audit_module
@@ -265,3 +266,69 @@ async def test_silences_and_thresholds_have_what_was_before() -> None:
         assert (made["before"], ended["before"]["reason"]) == (None, "work")
         assert (first["before"]["value"], first["after"]["value"]) == (None, 70.0)
         assert (second["before"]["value"], second["after"]["value"]) == (70.0, 80.0)
+
+
+async def test_a_command_has_what_was_before() -> None:
+    async with managed_node(dashboard={}, access={"hash_cost": 10}) as node:
+
+        async def before(*words: str) -> Any:
+            await done(node, *words)
+            row = (await changes(node))[0]
+            assert row["door"] == "ctl"
+            return row["before"]
+
+        assert await before("user", "add", "ann", "a secret of hers, 9") is None
+        created = (await node.api.get("/auth_username/ann")).data
+        assert await before("user", "update", "ann", "another secret, 9") == created
+        changed = await before("users", "update", "ann", "another secret, 9", "true")
+        assert (changed["login"], changed["is_superuser"], changed["password"]) == ("ann", False, "******")
+        assert (await before("users", "del", "ann"))["is_superuser"] is True
+
+        assert await before("mgmt", "insert", "exporter", "An exporter") is None
+        as_by_api = (await node.api.get("/apps/exporter")).data
+        assert await before("mgmt", "scopes", "exporter", "read") == {**as_by_api, "secret": "******"}
+        assert (await before("mgmt", "delete", "exporter"))["scopes"] == ["read"]
+
+        assert await before("admins", "add", "olga", "Secret-word-9") is None
+        assert (await before("admins", "role", "olga", "viewer"))["role"] == "administrator"
+        assert (await before("admins", "del", "olga"))["role"] == "viewer"
+
+        assert await before("acl", "add", "username", "ann", "t/#", "pub", "allow") is None
+        (rule,) = await before("acl", "del", "username", "ann", "t/#")
+        assert (rule["topic"], rule["action"], rule["access"]) == ("t/#", "pub", "allow")
+        assert await before("acl", "add", "_all", "t/#", "pub", "allow") is None
+        assert len(await before("acl", "del", "_all", "t/#")) == 1
+
+        assert await before("banned", "add", "clientid", "bad", "--reason", "first") is None
+        assert (await before("banned", "add", "clientid", "bad", "--reason", "second"))["reason"] == "first"
+        assert (await before("banned", "del", "clientid", "bad"))["reason"] == "second"
+
+        actions = '[{"name": "do_nothing", "params": {}}]'
+        assert await before("rules", "create", 'SELECT * FROM "t"', actions, "-i", "r") is None
+        assert (await before("rules", "update", "r", "-s", 'SELECT * FROM "u"'))["rawsql"] == 'SELECT * FROM "t"'
+        assert (await before("rules", "delete", "r"))["rawsql"] == 'SELECT * FROM "u"'
+
+        assert (await before("thresholds", "set", "connections", "100"))["value"] is None
+        assert (await before("thresholds", "set", "connections", "off"))["value"] == 100
+        await before("log", "set-level", "error", "taipan.management.ctl")
+        assert await before("log", "set-level", "inherit", "taipan.management.ctl") == {"level": "error"}
+
+
+async def test_a_command_that_is_refused_reads_no_object_that_does_not_exist() -> None:
+    async with managed_node() as node:
+        assert "not found" in str(await refused(node, "rules", "delete", "nothing"))
+        assert "not found" in str(await refused(node, "user", "del", "nobody"))
+        assert await changes(node) == []
+
+
+async def test_every_command_that_changes_something_has_its_object_or_none() -> None:
+    """Those without one create it, act on many, or change what is not kept."""
+    without = {
+        "acl cache-clean", "acl cache-clean node", "alarms clean", "alarms deactivate", "annotate", "backup restore",
+        "data accept-loss", "data import", "listeners restart", "listeners stop", "resources create", "retainer clean",
+        "rules create", "silences add", "slow-subs clean", "subscriptions add", "subscriptions del",
+        "topic-metrics add", "trace start", "trace stop", "traces delete", "traces start", "traces stop",
+    }  # fmt: skip
+    found = {" ".join(each.words) for each in COMMANDS if is_recorded(each, {"x": "y"}) and not names_an_object(each)}
+    assert found == without
+    assert not is_recorded(next(each for each in COMMANDS if each.words == ("cluster", "replicas")), {})
