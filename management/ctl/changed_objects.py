@@ -25,20 +25,15 @@ Values = Mapping[str, str]
 async def object_before(operations: Operations, command: Command, values: Values) -> object:
     """Return the object that the command is about to change; None: there is none, or the command names none."""
     words = command.words
-    while words and " ".join(words) not in _OBJECTS:
+    while words and " ".join(words) not in OBJECTS:
         words = words[:-1]
     if not words:
         return None
     try:
-        found = _OBJECTS[" ".join(words)](operations, values)
+        found = OBJECTS[" ".join(words)](operations, values)
         return await found if inspect.isawaitable(found) else found
     except Refusal:
         return None  # the object does not exist; or its node does not answer, which the command reports
-
-
-def names_an_object(command: Command) -> bool:
-    """Return whether the audit has what was before this command."""
-    return any(" ".join(command.words[:count]) in _OBJECTS for count in range(1, len(command.words) + 1))
 
 
 def _user(operations: Operations, name: str, kind: str) -> object:
@@ -93,7 +88,7 @@ def _of_name(rows: Any, key: str, name: str) -> object:
     return None
 
 
-_OBJECTS: Final[dict[str, Callable[[Operations, Values], Any]]] = {
+OBJECTS: Final[dict[str, Callable[[Operations, Values], Any]]] = {
     "acl add _all": lambda of, values: _rules_of(of, (ALL, "")),
     "acl add _anonymous": lambda of, values: _rules_of(of, (ANONYMOUS, "")),
     "acl add clientid": lambda of, values: _rules_of(of, (CLIENT_ID, values["ClientId"])),
