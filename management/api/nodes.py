@@ -1,9 +1,8 @@
 """/brokers, /nodes and /cluster_links: version and resource usage of each node, and the links between them."""
 
-from taipan.broker.core.cluster import LinkStatus
-
 from ..http.envelope import Extra, of_nodes
 from ..http.routes import Call, Endpoints, OfNodes
+from ..operations.membership import LinkRecord
 from ..operations.nodes import BrokerRecord, NodeRecord
 
 routes = Endpoints("Nodes")
@@ -29,6 +28,6 @@ async def get_node(call: Call) -> NodeRecord:
     return await call.on_node(call.operations.nodes.status, memory_text=False)
 
 
-@routes.get("/cluster_links", "Messages between the nodes: rate, and what waits", reply=OfNodes(list[LinkStatus]))
-async def list_links(call: Call) -> list[LinkStatus] | Extra:
+@routes.get("/cluster_links", "Messages between the nodes: rate, and what waits", reply=OfNodes(list[LinkRecord]))
+async def list_links(call: Call) -> list[LinkRecord] | Extra:
     return of_nodes(*await call.operations.membership.links())

@@ -8,6 +8,9 @@ from taipan.broker.server import Server
 from .node_calls import NodeCalls
 from .refusal import RPC_ERROR, Refusal
 
+LinkRecord = LinkStatus
+"""A row of ``/cluster_links``."""
+
 
 class ClusterStatus(msgspec.Struct, omit_defaults=True):
     """The cluster status in the form of ``emqx_ctl``. ``refused``: why this node is not a member, unless it has
@@ -82,13 +85,13 @@ class Membership:
         hosted = [HostedStatus(each.name, self.node, each.since, each.owed()) for each in self._server.hosted.values()]
         return Replicas(self._server.cluster.copies_of_data(), hosted)
 
-    async def links(self) -> tuple[list[LinkStatus], list[str]]:
+    async def links(self) -> tuple[list[LinkRecord], list[str]]:
         """Return the links between the nodes, by their names, and the nodes that did not answer."""
         found, missing = await self._calls.everywhere(self.links_here)
         links = [each for _, answer in found for each in answer]
         return sorted(links, key=lambda each: (each.node, each.to)), self._calls.may_lack(missing)
 
-    def links_here(self) -> list[LinkStatus]:
+    def links_here(self) -> list[LinkRecord]:
         """Return the links from this node."""
         return self._server.cluster.links_to_others()
 
