@@ -107,14 +107,23 @@ class Fetching:
             if incoming.row.state == FETCHING:
                 # The other node drops messages in flight at the first question. After a restart, this node must
                 # therefore know that it has the session, even if NATS is away then.
-                await self._context.tables.stored()
-                await self._bring_queue(incoming)
+                if await self._stored(incoming):
+                    await self._bring_queue(incoming)
             if incoming.row.state == FINISHED:
                 await self._tell_done(incoming)
         except asyncio.CancelledError:
             raise
         except Exception:  # it concerns one session, which continues after the next start
             logger.exception("handover_failed client_id=%s node=%s", incoming.client_id, incoming.row.node)
+
+    async def _stored(self, incoming: Incoming) -> bool:
+        """Wait until everything so far is on disk, however long the disk is in trouble. Return whether it is: the
+        fetching may have ended in the meantime."""
+        while not await self._context.tables.stored():
+            await asyncio.sleep(_ASK_AGAIN)
+            if not self._incoming.has(incoming):
+                return False
+        return True
 
     def _turned(self, incoming: Incoming) -> list[str] | None:
         """Return which nodes have sent their marks here, if all running nodes have."""
@@ -164,8 +173,8 @@ class Fetching:
                 pause = _PAUSE
                 self._take_in(incoming, session, piece)
                 self._step("piece_taken")
-                if not await self._context.tables.stored():
-                    await asyncio.sleep(_ASK_AGAIN)
+                # The next question confirms the piece, and the other node drops it.
+                await self._stored(incoming)
             else:
                 turn = self._turns.get(client_id)
                 late, held = piece.late, piece.held
@@ -287,7 +296,8 @@ class Fetching:
 
     async def _tell_done(self, incoming: Incoming) -> None:
         client_id = incoming.client_id
-        await self._context.tables.stored()
+        if not await self._stored(incoming):
+            return
         while not incoming.told and not await self._tell(incoming, incoming.row.keep):
             await asyncio.sleep(self._slow(_ASK_AGAIN))
             if not self._incoming.has(incoming):
@@ -303,7 +313,7 @@ class Fetching:
         over = bool(incoming.keeper) and incoming.client_id not in self._broker.sessions
         done = Done(incoming.at_sender, row.move, keep, row.epoch, over)
         if row.node == self._context.node:
-            await self._outgoing.done(row.node, done)
+            self._outgoing.done(row.node, done)
             return True
         # If that node has the session again, it must not forget it.
         again = not incoming.keeper and self._nodes.node_of(incoming.client_id) == row.node

@@ -155,8 +155,13 @@ class GivenPieces:
             if row.number <= taken.number:
                 self._drop(session, row)
                 self.forget(taken.client_id)
-        await self._context.tables.stored()
+        await self._must_be_stored()
         return b""
+
+    async def _must_be_stored(self) -> None:
+        """:raises CallFailed: what has changed is not on disk, so that a start of this node would not know it."""
+        if not await self._context.tables.stored():
+            raise CallFailed("this node cannot store it at present")
 
     def _drop(self, session: Session, row: GivenRow) -> None:
         """Remove the messages that another node has received."""
@@ -187,6 +192,8 @@ class GivenPieces:
         if gone is not None:
             found.append((gone.node, gone.move, gone.number))
         taken = any(each == node and move == asked.move and number >= asked.number for each, move, number in found)
+        if taken:
+            await self._must_be_stored()  # the other node drops it
         return b"1" if taken else b""
 
     def went_on(self, client_id: str, row: HandoverRow) -> None:

@@ -122,7 +122,7 @@ class KeptStays:
             late = self._late(stay)
             return Piece(MORE, ask.taken, [], late) if late else Piece(END, ask.taken)
 
-    async def done(self, node: str, done: Done) -> None:
+    def done(self, node: str, done: Done) -> None:
         """Forget a stay, because a node has everything that it needs of it."""
         stay = self._stays[done.client_id]
         holder = self._nodes.node_of(stay.client_id)
@@ -131,7 +131,6 @@ class KeptStays:
             if left and holder not in (node, None):  # it continued without that node
                 self._context.refusals.add("kept_of_lost_session", node, "cluster.takeover", left)
             self._end(stay)
-        await self._context.tables.stored()
 
     def _is_current(self, stay: KeptStay) -> bool:
         return self._stays.get(stay.session.client_id) is stay

@@ -458,14 +458,16 @@ class Outgoing:
         done = self._calls.decoded(node, argument, Done)
         if done.client_id not in self._leaving and self._nodes.is_unknown(done.client_id):
             raise CallFailed("the node of the session is not known yet")
-        await self.done(node, done)
+        self.done(node, done)
+        if not await self._context.tables.stored():
+            raise CallFailed("this node cannot store that the session has left")
         return b""
 
-    async def done(self, node: str, done: Done) -> None:
+    def done(self, node: str, done: Done) -> None:
         """Forget a session, because a node, which may be this one, has everything that it needs of it."""
         client_id = done.client_id
         if client_id in self.kept:
-            await self.kept.done(node, done)
+            self.kept.done(node, done)
             return
         leaving = self._leaving.get(client_id)
         session = self._broker.sessions.get(client_id)
@@ -486,7 +488,6 @@ class Outgoing:
                 self._turns.end(client_id)
             self._forget_session(session)
             self._here.gone(client_id, not apart)
-            await self._context.tables.stored()
 
     def _forget_session(self, session: Session) -> None:
         """Forget the session, which is no longer needed here."""

@@ -58,23 +58,24 @@ class QueuePieces:
 
     async def next(self, ask: Fetched, is_current: Callable[[], bool]) -> Piece | None:
         """Return the next piece, or the same one again; ``None`` if the queue is empty. ``is_current``: returns whether
-        the other node still fetches this queue; if not, the answer is ``BUSY``."""
-        if ask.taken < self.number:
-            # A question that is late or repeated must not begin another piece, which no node would take.
-            return await self._made() if self.sent else Piece(BUSY)
-        self._drop_sent(ask)
-        await self._context.tables.stored()
-        await self.load()
-        if not is_current():
-            return Piece(BUSY)
-        self._fill()
-        if self.sent:
+        the other node still fetches this queue; if not, the answer is ``BUSY``, as while this node cannot store which
+        pieces it has sent."""
+        stored = self._context.tables.stored
+        # A question that is late or repeated must not begin another piece, which no node would take.
+        if ask.taken >= self.number:
+            self._drop_sent(ask)
+            if not await stored():
+                return Piece(BUSY)
+            await self.load()
+            if not is_current():
+                return Piece(BUSY)
+            self._fill()
+            if not self.sent:
+                return Piece(BUSY) if self.session.queued else None  # the messages were paged out again
             self.number = ask.taken + 1
             self.on_sent()
-            # If this node dies now, it knows after its restart what it has sent.
-            await self._context.tables.stored()
-            return await self._made()
-        return Piece(BUSY) if self.session.queued else None  # the messages were paged out again
+        # If this node dies now, it knows after its restart, or on the node that has its copy, what it has sent.
+        return await self._made() if self.sent and await stored() else Piece(BUSY)
 
     def send_again(self, deliveries: list[Delivery], ask: Fetched) -> None:
         """Let these messages, which were in flight, be the first piece."""

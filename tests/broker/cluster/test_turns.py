@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from taipan.broker.cluster.moving.handover import Handover
@@ -736,21 +737,26 @@ async def test_nothing_is_kept_for_a_session_whose_node_is_forced_out_and_never_
         await until(lambda: not [each for each in turns(cluster) if "n1" not in each])
 
 
+def fill_disk(cluster: ClusterNodes, number: int) -> None:
+    """Nothing more is written there until the node starts again."""
+    store = cluster[number].server.store
+    assert store is not None
+
+    def full(*arguments: object) -> None:
+        raise WriteTrouble("the disk is full")
+
+    for node in cluster.nodes.values():
+        node.ignore(lambda record: record.getMessage().startswith("store_"))
+    store._log.append = full  # type: ignore[method-assign]
+
+
 async def test_messages_that_a_full_disk_forgot_as_sent_do_not_come_twice_by_a_third_node(tmp_path: Path) -> None:
     """The first node cannot store that it has sent them, gives them to the second node and dies. The client goes on to
     the third node before the first one is back."""
     async with cluster_nodes(3, directory=tmp_path, level="disk", cluster={**QUICK, "takeover": "fresh"}) as cluster:
         await leave_five(cluster)
         await cluster.wait_until_quiet()
-        store = cluster[0].server.store
-        assert store is not None
-
-        def full(*arguments: object) -> None:
-            raise WriteTrouble("the disk is full")
-
-        for node in cluster.nodes.values():
-            node.ignore(lambda record: record.getMessage().startswith("store_"))
-        store._log.append = full  # type: ignore[method-assign]
+        fill_disk(cluster, 0)
         client = await cluster[0].client("s", expiry=3600, session_present=True)
         session = cluster[0].server.broker.sessions.get("s")
         await until(lambda: session is not None and len(session.inflight) == 5)
@@ -768,6 +774,63 @@ async def test_messages_that_a_full_disk_forgot_as_sent_do_not_come_twice_by_a_t
         await cluster.wait_until_running()
         await until(lambda: "s" not in sessions(cluster, 0) and not turns(cluster))
         await client.nothing()
+
+
+def count_questions(cluster: ClusterNodes, number: int) -> list[int]:
+    """Which pieces of queues a node is asked for, by the number of the last one that has arrived."""
+    node = own(cluster, number)
+    asked: list[int] = []
+
+    async def counted(name: str, argument: bytes) -> bytes:
+        asked.append(msgspec.msgpack.decode(argument, type=Fetch).taken)
+        return await node.handover.outgoing._fetch(name, argument)
+
+    node.calls.serve(FETCH, counted)
+    return asked
+
+
+async def test_a_node_that_cannot_store_what_it_gives_gives_no_queued_messages(tmp_path: Path) -> None:
+    """Otherwise it would give them again after its next start, as would a node that runs it from a copy."""
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster={**QUICK, "takeover": "refuse"}) as cluster:
+        await leave_five(cluster)
+        await cluster.wait_until_quiet()
+        own(cluster, 0).context.piece_messages = 2
+        fill_disk(cluster, 0)
+        asked = count_questions(cluster, 0)
+        client = await cluster[1].client("s", expiry=3600, session_present=True)
+        await until(lambda: len(asked) > 2)
+        await client.nothing()
+        await cluster.kill(0)
+        await cluster.start(0)
+        assert await received(client, 5) == [b"0", b"1", b"2", b"3", b"4"]
+        await until(lambda: not turns(cluster))
+        await client.nothing()
+
+
+async def test_a_piece_that_is_not_on_the_disk_of_the_new_node_is_not_confirmed(tmp_path: Path) -> None:
+    """Otherwise the old node would drop it, and it would be lost with the new one."""
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster={**QUICK, "takeover": "refuse"}) as cluster:
+        await leave_five(cluster)
+        await cluster.wait_until_quiet()
+        old, new = own(cluster, 0), own(cluster, 1)
+        old.context.piece_messages = 2
+
+        async def busy(node: str, argument: bytes) -> bytes:
+            return msgspec.msgpack.encode(Piece(BUSY))
+
+        old.calls.serve(FETCH, busy)
+        client = await cluster[1].client("s", expiry=3600, session_present=True)
+        await client.drop()
+        new.handover.step = lambda name: fill_disk(cluster, 1) if name == "piece_taken" else None
+        asked = count_questions(cluster, 0)
+        await until(lambda: new.context.tables.in_trouble)
+        await asyncio.sleep(1.2)
+        assert set(asked) == {0}
+        await cluster.kill(1)
+        await cluster.start(1)
+        client = await cluster[1].client("s", expiry=3600, session_present=True)
+        assert await received(client, 5) == [b"0", b"1", b"2", b"3", b"4"]
+        await until(lambda: not turns(cluster))
 
 
 async def test_a_session_that_another_node_begins_anew_and_gives_back_loses_nothing(tmp_path: Path) -> None:
