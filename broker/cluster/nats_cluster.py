@@ -204,7 +204,9 @@ class NatsCluster:
             if not await self.retained.wait_until_joined(READ_TIMEOUT):
                 logger.warning("cluster_retained_not_read seconds=%s", READ_TIMEOUT)
         patience = self.context.settings.stopped_after if self.nats.quorum else _ROUTES_WITHOUT_QUORUM
-        if not await self.routes.wait_until_current(patience):
+        current = await self.routes.wait_until_current(patience)
+        # A route to a node that is not known as a member leads nowhere.
+        if not current or not await self.membership.wait_until_known(patience):
             known = "the last known routes apply until then"
             logger.warning("cluster_routes_unknown detail=%s setting=cluster.servers", known)
         await self.session_keys.start()
@@ -214,6 +216,8 @@ class NatsCluster:
         self.exclusive.start()
         if self.takeovers is not None:
             self.takeovers.start()
+        if self.membership.identity.new and self.nats.quorum:
+            await self.handover.greet()
         self._begun = True
 
     def _start_copies(self) -> None:

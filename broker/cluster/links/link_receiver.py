@@ -30,7 +30,6 @@ from ...session.session import Session
 from ..calls import Calls
 from ..context import ClusterContext
 from ..members.members import Members
-from ..members.peer import Peer
 from ..wire import (
     MALFORMED,
     OLD_INCARNATION,
@@ -151,7 +150,7 @@ class LinkReceiver:
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._context.nats.subscribe(self._context.subject("link", self._context.node), self._came)
-        self._membership.on_removed.append(self._removed)
+        self._membership.on_removed.append(lambda peer: self.forget(peer.name))
 
     def stop(self) -> None:
         """Stop taking frames, and acknowledge all taken messages that are on disk."""
@@ -162,8 +161,10 @@ class LinkReceiver:
                 handle.cancel()
         self._tell()
 
-    def _removed(self, peer: Peer) -> None:
-        self.forget(peer.name)
+    def knows(self, node: str, uid: str) -> bool:
+        """Return whether a node with this data has opened its link to this one."""
+        incoming = self._incoming.get(node)
+        return incoming is not None and incoming.uid == uid
 
     def forget(self, node: str) -> None:
         """Forget that messages of this node were taken."""

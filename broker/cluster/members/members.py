@@ -505,6 +505,10 @@ class Members:
                 f"{node} is not a member of the cluster {self._context.name} (settings cluster.servers, cluster.name)"
             )
 
+    async def wait_until_known(self, timeout: float) -> bool:
+        """Wait until NATS has reported all nodes; return False after the timeout."""
+        return await until(lambda: self.known, self.changes, timeout=timeout)
+
     async def wait_until_heard(self) -> None:
         """Wait until each known node was heard, or is certain to be Stopped."""
 

@@ -213,6 +213,9 @@ class Fetching:
             return
         if incoming.row.rest and not incoming.keeper:
             self._givers.has_given(client_id, incoming.row.node)
+        turn = self._turns.get(client_id)
+        if turn is not None and not incoming.keeper and not self._givers.of(client_id):
+            self._turns.complete(turn)
         self._finish_row(incoming, keep)
         if incoming.keeper:
             await self._held.release(client_id)

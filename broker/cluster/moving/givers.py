@@ -121,9 +121,13 @@ class Givers:
         if turn is None:
             if len(session.subscriptions) == 1 and self.of(session.client_id):
                 self._begin_turn(session)
-        elif turn.anew and turn.session is session and turn.filters is not None and turn.others:
+        elif turn.anew and turn.session is session and turn.filters is not None and self._is_incomplete(turn):
             turn.filters.add(subscription.filter)
             self._turns.put(turn)
+
+    def _is_incomplete(self, turn: Turn) -> bool:
+        """Return whether there are nodes whose messages are not for the session here yet."""
+        return not all(turn.takes(each) for each in self._members.peers)
 
     def _unsubscribed(self, client: ClientInfo, subscription: Subscription) -> None:
         client_id = subscription.session.client_id

@@ -44,6 +44,7 @@ from ..wire import MALFORMED, valid_body, valid_time
 from .fetching import Fetching, is_valid
 from .given_pieces import GivenPieces
 from .givers import Givers
+from .greeting import Greeting
 from .held_messages import HeldMessages
 from .incoming import ADOPTED, FETCHING, FINISHED, HandoverRow, Incoming, IncomingSessions
 from .mark_questions import MarkQuestions
@@ -147,6 +148,7 @@ class Handover:
         )
         # Attempts that other nodes were asked for, and functions that return whether their clients still wait.
         self._asking: dict[str, Callable[[], bool]] = {}
+        self._greeting = Greeting(context, members, calls, receiver, self._marks)
         calls.serve(OFFER, self._offered)
         calls.serve(WANTED, self._is_wanted)
 
@@ -215,6 +217,10 @@ class Handover:
                 self._fetching.finish(incoming)
         for client_id in {*self.turns.clients(), *(each.client_id for each in self._incoming.all())}:
             self.kept(client_id)
+
+    async def greet(self) -> None:
+        """As ``Greeting.greet``."""
+        await self._greeting.greet()
 
     async def _decide(self, incoming: Incoming) -> None:
         """Find out which node has the session after this node died while it took it: the key decides."""

@@ -126,12 +126,26 @@ class MarkQuestions:
         if any(each.goes_by_marks and each.row.state == FETCHING for each in coming):
             late = set(peers)  # a node that has joined since the turn began, too
         else:
-            late = {name for name in (*turn.others, *turn.behind) if name in peers}
+            late = {name for name in peers if not turn.takes(name) or name in turn.behind}
             late |= self._incoming.late_of(turn.client_id)
             settled = not late and not coming and not self._is_held(turn.client_id)
             if settled and not self._givers(turn.client_id):
                 return None
         return [name for name in sorted(late) if name in peers and peers[name].running and not turn.marked(name)]
+
+    async def has_all_of(self, node: str, timeout: float) -> bool:
+        """Wait until a node has sent its marks for all sessions here; return False after the timeout."""
+        end = asyncio.get_running_loop().time() + timeout
+        for client_id in self._turns.clients():
+            turn = self._turns.get(client_id)
+            left = end - asyncio.get_running_loop().time()
+            if turn is not None and not await until(partial(self._has, turn, node), turn.changed, timeout=left):
+                return False
+        return True
+
+    def _has(self, turn: Turn, node: str) -> bool:
+        """Return whether a node has sent its mark for this turn, or need not."""
+        return not self._is_ours(turn) or node not in (self._unmarked(turn) or ())
 
     async def _ask_nodes(self, turn: Turn, nodes: list[str]) -> list[bool]:
         """Return for each node whether it answered the question."""

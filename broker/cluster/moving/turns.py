@@ -105,7 +105,8 @@ class Turn:
     ``session`` is ``None`` if the session is elsewhere, or has begun after the stays that are known here. ``epoch`` is
     the epoch of the key when the session arrived here; if it has left, the epoch when this node last had it. ``marks``
     has, by node, the epoch of its last mark, and whether the mark named this node. The session gets the messages of
-    nodes in ``others`` if ``default`` is not set; if ``default`` is set, of all nodes except these.
+    nodes in ``others`` if ``default`` is not set; if ``default`` is set, of all nodes except these. It is not set while
+    an old place of the session takes messages until the marks, so that those of a node which joins belong there, too.
 
     ``filters`` are the filters of the subscriptions that have moved, or ``None`` if all have; other subscriptions get
     every message. ``kept``: the subscriptions are not in the node's router, so that this node's own messages are not
@@ -323,9 +324,14 @@ class Turns:
 
     def settle(self, turn: Turn, session: Session) -> None:
         """Deliver new messages to ``session`` itself. Messages of nodes that have not sent their marks are still for
-        the old place."""
-        late = {name for name in self._members.peers if not turn.marked(name) and not turn.takes(name)}
+        the old place, also those of nodes that join."""
         self._replace(turn, session)
+        self.put(turn)
+
+    def complete(self, turn: Turn) -> None:
+        """Note that no old place takes anything more, except from nodes that are late there: messages of a node that
+        joins are for the session."""
+        late = {name for name in self._members.peers if not turn.marked(name) and not turn.takes(name)}
         turn.default = True
         turn.others = late
         self.put(turn)

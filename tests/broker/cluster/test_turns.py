@@ -15,7 +15,7 @@ from taipan.broker.cluster.moving.outgoing import DONE, FETCH, Outgoing
 from taipan.broker.cluster.moving.session_transfer import BUSY, Fetch, Piece, Prepare, Prepared
 from taipan.broker.cluster.moving.turns import KEPT, Mark, Turn
 from taipan.broker.cluster.nats.interface import BucketEntry, Watch
-from taipan.broker.cluster.wire import MessageRecord, SessionKey, thing_key
+from taipan.broker.cluster.wire import MessageRecord, SessionKey, node_key, thing_key
 from taipan.broker.core.cluster import RUNNING, STOPPED, CallFailed
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.message import Message
@@ -831,6 +831,59 @@ async def test_a_piece_that_is_not_on_the_disk_of_the_new_node_is_not_confirmed(
         client = await cluster[1].client("s", expiry=3600, session_present=True)
         assert await received(client, 5) == [b"0", b"1", b"2", b"3", b"4"]
         await until(lambda: not turns(cluster))
+
+
+async def test_a_node_with_new_data_accepts_no_messages_before_all_nodes_know_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The third node starts with an empty disk. The first one, which has a session, does not know of it for a moment.
+    The second one takes the session, and knows of the third one, but has not heard it yet."""
+    watch, publish = VirtualNatsClient.watch, VirtualNatsClient.publish
+    withheld: list[Callable[[], object]] = []
+    holds = False
+
+    def slow_watch(
+        self: VirtualNatsClient, bucket: str, on_entry: Callable[[BucketEntry], None], on_current: Callable[[], None]
+    ) -> Watch:
+        def entry(each: BucketEntry) -> None:
+            if holds and (self.name, bucket, each.key) == (cluster.name(0), "members", node_key(cluster.name(2))):
+                withheld.append(partial(on_entry, each))
+            else:
+                on_entry(each)
+
+        return watch(self, bucket, entry, on_current)
+
+    def without_heartbeats(self: VirtualNatsClient, subject: str, data: bytes) -> None:
+        if not (holds and self.name == cluster.name(2) and subject.endswith(".alive")):
+            publish(self, subject, data)
+
+    async def start_and_publish() -> None:
+        await cluster.start(2)
+        publisher = await cluster[2].client("p")
+        await publisher.publish("t", b"m", qos=2)
+
+    monkeypatch.setattr(VirtualNatsClient, "watch", slow_watch)
+    monkeypatch.setattr(VirtualNatsClient, "publish", without_heartbeats)
+    settings = {**QUICK, "suspect_after": 8, "stopped_after": 10, "takeover": "refuse"}
+    async with cluster_nodes(3, directory=tmp_path, level="disk", cluster=settings) as cluster:
+        await cluster[0].leave_session("s", "t", qos=2)
+        await own(cluster, 2).leave()
+        await cluster.stop(2)
+        shutil.rmtree(cluster._data_dir(2))
+        await until(lambda: not any(cluster.name(2) in own(cluster, number).membership.peers for number in range(2)))
+        holds = True
+        publishing = asyncio.ensure_future(start_and_publish())
+        await until(lambda: bool(withheld) and cluster.name(2) in own(cluster, 1).membership.peers)
+        await asyncio.wait([publishing], timeout=2)
+        client = await cluster[1].client("s", expiry=3600, session_present=True)
+        await until(lambda: "s" not in sessions(cluster, 0))
+        holds = False
+        for each in withheld:
+            each()
+        await publishing
+        await client.expect_publish("t", b"m", 2)
+        await until(lambda: not turns(cluster))
+        await client.nothing()
 
 
 async def test_a_session_that_another_node_begins_anew_and_gives_back_loses_nothing(tmp_path: Path) -> None:

@@ -1,0 +1,87 @@
+"""Greeting: a node with new data accepts clients when all nodes that run know it and have its marks (``turns``).
+
+Otherwise a message that it accepts could be for no place of a session that is moving. ``pump-7`` moves from A to B, and
+C has just started with an empty disk. C routes to A only, since it does not know the route to B yet::
+
+    B    asks A for the rest of the queue
+    A    END, nobody is late: A does not know C yet, and forgets the session
+    C    publishes m1, and sends it to A
+    B    knows C by now, and takes nothing of C before C's mark
+
+So C asks A and B first. Each of them answers when it knows C, and when C has sent its marks for all sessions there.
+Messages of C are after its marks, and each later move takes C into account.
+"""
+
+import asyncio
+import logging
+from typing import Final
+
+from ...core.cluster import CallFailed, NodeUnreachable
+from ..calls import NO_SUCH_CALL, Calls
+from ..changes import until
+from ..context import ClusterContext
+from ..links.link_receiver import LinkReceiver
+from ..members.members import Members
+from .mark_questions import MarkQuestions
+
+logger = logging.getLogger(__name__)
+
+GREET: Final = "handover.greet"
+_HEARD: Final = 2.0
+"""Seconds within which a node that runs is heard: two heartbeats."""
+_AGAIN: Final = 0.1
+
+
+class Greeting:
+    """Asks the others (``greet``), and answers them."""
+
+    def __init__(
+        self, context: ClusterContext, members: Members, calls: Calls, receiver: LinkReceiver, marks: MarkQuestions
+    ) -> None:
+        self._context = context
+        self._members = members
+        self._calls = calls
+        self._receiver = receiver
+        self._marks = marks
+        calls.serve(GREET, self._greeted)
+
+    async def greet(self) -> None:
+        """Wait until every node that runs is ready for messages of this node, but no longer than
+        ``cluster.stopped_after``."""
+        loop = asyncio.get_running_loop()
+        members, patience = self._members, self._context.settings.stopped_after
+        end = loop.time() + patience
+        await members.wait_until_known(patience)
+        await until(self._all_heard, members.changes, timeout=min(_HEARD, patience))
+        done = await asyncio.gather(*(self._greet(each.name, end) for each in members.running()))
+        missing = [name for name in done if name]
+        if missing:
+            logger.warning("cluster_not_greeted nodes=%s setting=cluster.stopped_after", ",".join(missing))
+
+    def _all_heard(self) -> bool:
+        return all(each.running for each in self._members.peers.values())
+
+    async def _greet(self, node: str, end: float) -> str:
+        """Return an empty string if this node is ready or stops, and otherwise its name."""
+        loop = asyncio.get_running_loop()
+        while (peer := self._members.peers.get(node)) is not None and peer.running:
+            left = end - loop.time()
+            if left <= 0.0:
+                return node
+            try:
+                await self._calls.call(node, GREET, self._context.wire.uid.encode(), left)
+                return ""
+            except NodeUnreachable:
+                pass
+            except CallFailed as error:
+                if NO_SUCH_CALL in str(error):
+                    return ""
+            await asyncio.sleep(_AGAIN)
+        return ""
+
+    async def _greeted(self, node: str, argument: bytes) -> bytes:
+        if not self._receiver.knows(node, argument.decode("ascii", "replace")):
+            raise CallFailed(f"no link from {node} is open here")
+        if not await self._marks.has_all_of(node, self._context.settings.call_timeout / 2):
+            raise CallFailed(f"marks of {node} are missing")
+        return b""
