@@ -10,6 +10,7 @@ session over in pieces (``queue_pieces``, ``given_pieces``); ``kept_stays`` is f
 session has left. ``session_transfer`` is the form of all that crosses.
 
 ``turns`` decides from which node a session gets the messages of each other node, by the marks that ``mark_questions``
-asks for. ``held_messages`` decides which messages arrive too early, and ``waiting_messages`` stores them. ``connected``
-keeps one client for each Client Identifier, and ``evacuation`` moves all sessions of a node.
+asks for. ``greeting`` lets a node with new data wait until the others have its marks. ``held_messages`` decides which
+messages arrive too early, and ``waiting_messages`` stores them. ``connected`` keeps one client for each Client
+Identifier, and ``evacuation`` moves all sessions of a node.
 """

@@ -13,7 +13,7 @@ from taipan.broker.cluster.moving.handover import Handover
 from taipan.broker.cluster.moving.incoming import FINISHED
 from taipan.broker.cluster.moving.outgoing import DONE, FETCH, Outgoing
 from taipan.broker.cluster.moving.session_transfer import BUSY, Fetch, Piece, Prepare, Prepared
-from taipan.broker.cluster.moving.turns import KEPT, Mark, Turn
+from taipan.broker.cluster.moving.turns import KEPT, Mark, Turn, Turns
 from taipan.broker.cluster.nats.interface import BucketEntry, Watch
 from taipan.broker.cluster.wire import MessageRecord, SessionKey, node_key, thing_key
 from taipan.broker.core.cluster import RUNNING, STOPPED, CallFailed
@@ -881,6 +881,41 @@ async def test_a_node_with_new_data_accepts_no_messages_before_all_nodes_know_it
         for each in withheld:
             each()
         await publishing
+        await client.expect_publish("t", b"m", 2)
+        await until(lambda: not turns(cluster))
+        await client.nothing()
+
+
+async def test_a_message_of_a_node_that_joins_after_a_session_began_anew_comes_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first node has the session and is away, the second one begins it anew, and the third one starts with an empty
+    disk. Before its mark, its message is for the session at the first node."""
+    asked = Turns._asked
+    refuses = True
+
+    async def refused(self: Turns, node: str, argument: bytes) -> bytes:
+        if refuses and self._context.node == cluster.name(2):
+            raise CallFailed("not now")
+        return await asked(self, node, argument)
+
+    monkeypatch.setattr(Turns, "_asked", refused)
+    async with cluster_nodes(3, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
+        await cluster[0].leave_session("s", "t", qos=2)
+        await own(cluster, 2).leave()
+        await cluster.stop(2)
+        shutil.rmtree(cluster._data_dir(2))
+        await until(lambda: not any(cluster.name(2) in own(cluster, number).membership.peers for number in range(2)))
+        cluster.partition({1, 2}, {0})
+        await until_away(cluster, 0)
+        client = await cluster[1].client("s", expiry=3600, session_present=False)
+        await client.subscribe("t", qos=2)
+        await cluster.start(2)
+        publisher = await cluster[2].client("p")
+        await publisher.publish("t", b"m", qos=2)
+        cluster.heal()
+        await cluster.wait_until_running()
+        refuses = False
         await client.expect_publish("t", b"m", 2)
         await until(lambda: not turns(cluster))
         await client.nothing()
