@@ -159,7 +159,9 @@ class GivenPieces:
         return b""
 
     async def _must_be_stored(self) -> None:
-        """:raises CallFailed: what has changed is not on disk, so that a start of this node would not know it."""
+        """Wait until everything so far is on disk.
+
+        :raises CallFailed: the disk is in trouble, so that a start of this node would not know it."""
         if not await self._context.tables.stored():
             raise CallFailed("this node cannot store it at present")
 

@@ -4,7 +4,7 @@ Otherwise a message that it accepts could be for no place of a session that is m
 C has just started with an empty disk. C routes to A only, since it does not know the route to B yet::
 
     B    asks A for the rest of the queue
-    A    END, nobody is late: A does not know C yet, and forgets the session
+    A    END, no node is late: A does not know C yet, and forgets the session
     C    publishes m1, and sends it to A
     B    knows C by now, and takes nothing of C before C's mark
 

@@ -889,7 +889,7 @@ async def test_a_node_with_new_data_accepts_no_messages_before_all_nodes_know_it
 async def test_a_message_of_a_node_that_joins_after_a_session_began_anew_comes_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first node has the session and is away, the second one begins it anew, and the third one starts with an empty
+    """The first node has the session and is away, it starts again at the second one, and the third one starts with an empty
     disk. Before its mark, its message is for the session at the first node."""
     asked = Turns._asked
     refuses = True
