@@ -193,8 +193,9 @@ def test_seeds_that_failed_where_a_node_is_asked_about_a_clear_while_it_starts_a
 @pytest.mark.long
 @pytest.mark.parametrize("seed", [930007, 930050])
 def test_seeds_that_failed_where_disks_are_lost_and_sessions_begin_anew(seed: int) -> None:
-    """A node with an empty disk joined when a session had started again, and both places of the session took its messages.
-    A node gave pieces of a queue away which its copies did not know to be gone, and was run from such a copy."""
+    """A node with an empty disk joined when a session had started again, and both places of the session took its
+    messages. A node gave pieces of a queue away which its copies did not know to be gone, and was run from such a
+    copy."""
     done = simulate("--seed", str(seed), "--features", "all,fresh,replicas", "--nodes", "3")
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -778,7 +778,7 @@ async def test_messages_that_a_full_disk_forgot_as_sent_do_not_come_twice_by_a_t
 
 def count_questions(cluster: ClusterNodes, number: int) -> list[int]:
     """Which pieces of queues a node is asked for, by the number of the last one that has arrived."""
-    node = own(cluster, number)
+    node = cluster.part(number)
     asked: list[int] = []
 
     async def counted(name: str, argument: bytes) -> bytes:
@@ -794,7 +794,7 @@ async def test_a_node_that_cannot_store_what_it_gives_gives_no_queued_messages(t
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster={**QUICK, "takeover": "refuse"}) as cluster:
         await leave_five(cluster)
         await cluster.wait_until_quiet()
-        own(cluster, 0).context.piece_messages = 2
+        cluster.part(0).context.piece_messages = 2
         fill_disk(cluster, 0)
         asked = count_questions(cluster, 0)
         client = await cluster[1].client("s", expiry=3600, session_present=True)
@@ -812,7 +812,7 @@ async def test_a_piece_that_is_not_on_the_disk_of_the_new_node_is_not_confirmed(
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster={**QUICK, "takeover": "refuse"}) as cluster:
         await leave_five(cluster)
         await cluster.wait_until_quiet()
-        old, new = own(cluster, 0), own(cluster, 1)
+        old, new = cluster.part(0), cluster.part(1)
         old.context.piece_messages = 2
 
         async def busy(node: str, argument: bytes) -> bytes:
@@ -867,13 +867,13 @@ async def test_a_node_with_new_data_accepts_no_messages_before_all_nodes_know_it
     settings = {**QUICK, "suspect_after": 8, "stopped_after": 10, "takeover": "refuse"}
     async with cluster_nodes(3, directory=tmp_path, level="disk", cluster=settings) as cluster:
         await cluster[0].leave_session("s", "t", qos=2)
-        await own(cluster, 2).leave()
+        await cluster.part(2).leave()
         await cluster.stop(2)
         shutil.rmtree(cluster._data_dir(2))
-        await until(lambda: not any(cluster.name(2) in own(cluster, number).membership.peers for number in range(2)))
+        await until(lambda: not any(cluster.name(2) in cluster.part(number).membership.peers for number in range(2)))
         holds = True
         publishing = asyncio.ensure_future(start_and_publish())
-        await until(lambda: bool(withheld) and cluster.name(2) in own(cluster, 1).membership.peers)
+        await until(lambda: bool(withheld) and cluster.name(2) in cluster.part(1).membership.peers)
         await asyncio.wait([publishing], timeout=2)
         client = await cluster[1].client("s", expiry=3600, session_present=True)
         await until(lambda: "s" not in sessions(cluster, 0))
@@ -889,8 +889,8 @@ async def test_a_node_with_new_data_accepts_no_messages_before_all_nodes_know_it
 async def test_a_message_of_a_node_that_joins_after_a_session_began_anew_comes_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first node has the session and is away, it starts again at the second one, and the third one starts with an empty
-    disk. Before its mark, its message is for the session at the first node."""
+    """The first node has the session and is away, it starts again at the second one, and the third one starts with an
+    empty disk. Before its mark, its message is for the session at the first node."""
     asked = Turns._asked
     refuses = True
 
@@ -902,10 +902,10 @@ async def test_a_message_of_a_node_that_joins_after_a_session_began_anew_comes_o
     monkeypatch.setattr(Turns, "_asked", refused)
     async with cluster_nodes(3, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
         await cluster[0].leave_session("s", "t", qos=2)
-        await own(cluster, 2).leave()
+        await cluster.part(2).leave()
         await cluster.stop(2)
         shutil.rmtree(cluster._data_dir(2))
-        await until(lambda: not any(cluster.name(2) in own(cluster, number).membership.peers for number in range(2)))
+        await until(lambda: not any(cluster.name(2) in cluster.part(number).membership.peers for number in range(2)))
         cluster.partition({1, 2}, {0})
         await until_away(cluster, 0)
         client = await cluster[1].client("s", expiry=3600, session_present=False)
