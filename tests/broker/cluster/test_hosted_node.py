@@ -117,8 +117,10 @@ async def payloads(peer: Peer, count: int) -> list[bytes]:
 async def replicated(
     directory: Path, count: int = 3, expected: tuple[str, ...] = (), **cluster: object
 ) -> AsyncIterator[ClusterNodes]:
-    """Nodes whose copies are complete. ``expected`` as in ``ClusterNodes``, from their start on."""
+    """Nodes whose copies are complete. ``expected`` as in ``ClusterNodes``, from their start on: a machine that has
+    more to do than the tests makes a node late for ``replica_timeout``, which is no fault of the node."""
     table = {**QUICK, **cluster}
+    expected = ("replicas_trouble", *expected)
     async with cluster_nodes(count, directory=directory, level="disk", cluster=table, expected=expected) as nodes:
         await until_copied(nodes)
         yield nodes
@@ -457,7 +459,7 @@ async def test_force_leave_does_not_end_what_a_stopped_node_has(tmp_path: Path) 
 @pytest.mark.parametrize("hosted", [False, True])
 async def test_force_leave_of_a_node_whose_copy_was_deleted_by_hand(tmp_path: Path, hosted: bool) -> None:
     """Nobody can take it over: its sessions end, and an empty node of its name may start."""
-    expected = ("replica_unusable", "replicas_deleted", "replicas_trouble")
+    expected = ("replica_unusable", "replicas_deleted")
     async with replicated(tmp_path, expected=expected, failover_after=2.0 if hosted else 3600.0) as cluster:
         await away(cluster[1], "s", 5, "t")
         if hosted:
@@ -543,7 +545,7 @@ async def test_a_lost_node_whose_only_copy_is_on_the_disk_of_a_replaced_one(tmp_
     """Nodes 0, 1 and 2: 0 has its copy on 1, and 1 on 2. 1 is taken over while 0 runs, then 0 is lost before it has
     another copy. No node takes over 0, and 1 cannot return. A start of 0 from 1's copy ends this, and loses nothing
     (``docs/replicas.md``, "What it does not promise")."""
-    async with replicated(tmp_path, expected=("replicas_trouble",), replicas_min=1) as cluster:
+    async with replicated(tmp_path, replicas_min=1) as cluster:
         names = [cluster.name(number) for number in range(3)]
         assert record_of(cluster, 0).in_sync == (names[1],) and record_of(cluster, 1).in_sync == (names[2],)
         copies = cluster.part(2).copies
@@ -688,7 +690,7 @@ async def test_a_node_without_replicas_uses_the_only_copy(tmp_path: Path, when: 
     """``cluster.replicas`` is 0 at its next start. What it has is hosted on; a node that is lost meanwhile, or later,
     is taken over as before."""
     async with replicated(tmp_path, count=3) as cluster:
-        cluster.expected = ("replicas_kept",)
+        cluster.expected += ("replicas_kept",)
         await away(cluster[1], "s", 5, "t")
         publisher = await cluster[1].client("p")
         await publisher.publish("t", b"1", qos=1)
@@ -856,7 +858,7 @@ async def test_the_only_copy_cannot_be_used_at_first(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(HostedNode, "start", start_later)
     async with replicated(tmp_path, count=2) as cluster:
-        cluster.expected = ("replica_unusable", "replicas_deleted", "replicas_trouble")
+        cluster.expected += ("replica_unusable", "replicas_deleted", "replicas_trouble")
         await away(cluster[1], "s", 5, "t")
         await lose(cluster, 1)
         await until(lambda: bool(failed))
