@@ -92,8 +92,8 @@ describe("health", () => {
   it("begins with what hurts users, and ends with what an operator set up beside the broker", () => {
     const alarms = [{ name: "resource/web_hook/test/down", message: "" }, { name: "certificate/tls/expires", message: "" }, { name: "nats_no_quorum", message: "" }];
     const found = troubles(state({ commit_time: 800 }, { banned: 9, "delivery.dropped.queue_full": 1 }, { alarms }));
-    expect(found.map(({ text }) => /nats_no_quorum|queue_full|banned|800 ms|resource|certificate/.exec(text)?.[0])).toEqual([
-      "nats_no_quorum", "queue_full", "banned", "800 ms", "resource", "certificate",
+    expect(found.map(({ text }) => /nats_no_quorum|full queues|bans|800 ms|resource|certificate/.exec(text)?.[0])).toEqual([
+      "nats_no_quorum", "full queues", "bans", "800 ms", "resource", "certificate",
     ]);
     expect(found.map(({ tone }) => tone)).toEqual(["bad", "warn", "warn", "warn", "warn", "warn"]);
   });

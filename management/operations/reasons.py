@@ -189,7 +189,7 @@ REASONS: Final = (
         "banned",
         ("/banned/<as>/<who>",),
         "this ban applies to the client, at CONNECT or, with kick, while it was connected; detail says who banned it, "
-        "until when (Unix seconds) and why",
+        "until when and why",
     ),
     Reason(
         "client",

@@ -1,5 +1,5 @@
 import type { ComponentChildren } from "preact";
-import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { ApiError, type Json, isAbort } from "../api";
 import { texts } from "../texts/common";
 import { mayChange, mayOperate } from "../session";
@@ -123,6 +123,8 @@ export interface FormProps {
   readOnlyUse?: boolean;
   /** For operators too. */
   operates?: boolean;
+  /** The first empty field is focused, as in a dialog. */
+  focus?: boolean;
   /** Called with each change, for a preview. */
   onChange?: (values: Values) => void;
   children?: ComponentChildren;
@@ -141,6 +143,16 @@ export function Form(props: FormProps) {
   const [wrong, setWrong] = useState<Record<string, string>>({});
   const [error, setError] = useState<Error | undefined>(undefined);
   const [busy, setBusy] = useState(false);
+  useLayoutEffect(() => {
+    const dialog = root.current?.closest("dialog");
+    if (!dialog && !props.focus) return;
+    const controls = root.current?.querySelectorAll<HTMLInputElement>("[data-field] :is(input:not([type=checkbox], [type=file]), select, textarea)");
+    const first = [...(controls ?? [])].find((one) => one.value === "");
+    if (!first) return;
+    // A dialog that is about to open focuses what has this attribute, not the button that closes it.
+    first.autofocus = true;
+    if (!dialog || dialog.open) first.focus();
+  }, []);
   const told = useRef(props.onChange);
   told.current = props.onChange;
 

@@ -108,6 +108,17 @@ export const texts = inLanguage("overview", {
       `Writing to disk took up to ${time} in the last minute, and all acknowledgements wait for it. The disk is slow or shared.`,
     lost: (rate: string, reason: string, advice: string) => `Subscribers miss messages (${rate}), mostly because of ${reason}. ${advice}`,
     refused: (rate: string, reason: string, advice: string) => `Refused: ${rate}, mostly because of ${reason}. ${advice}`,
+    names: {
+      "delivery.dropped.queue_full": "full queues",
+      "delivery.dropped.expired": "expired messages",
+      "delivery.dropped.too_large": "packets that are too large",
+      "delivery.dropped.qos0_msg": "offline subscribers (QoS 0)",
+      not_authorized: "denied connections",
+      publish_not_authorized: "denied messages",
+      subscribe_not_authorized: "denied subscriptions",
+      bad_username_or_password: "wrong usernames or passwords",
+      banned: "bans",
+    } as Record<string, string>,
     advice: {
       "delivery.dropped.queue_full": "The subscribers are offline or slow, and max_queued_messages and max_queued_bytes limit their queues.",
       "delivery.dropped.expired": "The messages exceeded their Message Expiry Interval before the subscriber received them.",

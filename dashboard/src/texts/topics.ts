@@ -34,6 +34,7 @@ export const texts = inLanguage("topics", {
     noneText: "A message to this topic is dropped (messages.dropped.no_subscribers) unless it is retained.",
     share: "In a shared group, each message goes to one member.",
     retained: "Retained message",
+    notRetained: "No retained message",
     may: "Check access",
     empty: "Enter a topic name.",
   },

@@ -98,7 +98,7 @@ export function troubles({ series, alarms, stopped, memoryLimit }: State): Troub
     if (!most) continue;
     const all = reasons.reduce((sum, [, one]) => sum + one, 0);
     const advice = health.advice[most[0]] ?? health.otherAdvice;
-    found.push({ tone: "warn", text: (lost ? health.lost : health.refused)(rate(all), most[0], advice), href: behind(most[0]) });
+    found.push({ tone: "warn", text: (lost ? health.lost : health.refused)(rate(all), health.names[most[0]] ?? most[0], advice), href: behind(most[0]) });
   }
   const commit = tone("commit_time");
   if (commit) found.push({ tone: commit, text: health.commit(milliseconds(series.highest("commit_time", lastMinute(series)))), href: link(["trouble"]) });

@@ -4,7 +4,7 @@ import { Form } from "../../components/form";
 import { Name } from "../../components/name";
 import { PagedTable } from "../../components/table";
 import { number } from "../../format";
-import { useQuery } from "../../hooks";
+import { useData, useQuery } from "../../hooks";
 import { link } from "../../router";
 import { texts } from "../../texts/topics";
 
@@ -26,6 +26,11 @@ function wildcard(value: unknown): string | undefined {
 export function OneTopic() {
   const [topic, setTopic] = useQuery("topic");
   const { columns } = texts.topic;
+  const retained = useData(
+    async (signal) => topic !== "" && (await api.page<unknown>("/retained", { topic, _limit: 1 }, signal)).rows.length > 0,
+    [topic],
+    5_000,
+  );
   return (
     <>
       <Form
@@ -43,7 +48,8 @@ export function OneTopic() {
           title={texts.topic.receivers}
           actions={
             <>
-              <a href={link(["retained"], { topic })}>{texts.topic.retained}</a>
+              {retained.data === true && <a href={link(["retained", "message", topic])}>{texts.topic.retained}</a>}
+              {retained.data === false && <span class="faint">{texts.topic.notRetained}</span>}
               <a href={link(["topics", "why"], { topic })}>{texts.why.open}</a>
               <a href={link(["topics", "who"], { topic })}>{texts.topic.may}</a>
             </>

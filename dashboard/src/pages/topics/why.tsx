@@ -56,7 +56,7 @@ export function WhyNot() {
   return (
     <>
       <p class="faint">{words.about}</p>
-      <Form key={key} fields={FIELDS} values={asked} submit={words.ask} readOnlyUse onSubmit={submit} />
+      <Form key={key} fields={FIELDS} values={asked} submit={words.ask} focus={!asked["clientid"] || !asked["topic"]} readOnlyUse onSubmit={submit} />
       {asked["clientid"] && asked["topic"] && <Answer key={`answer ${key}`} asked={asked} />}
     </>
   );

@@ -104,6 +104,17 @@ export const texts: typeof English = {
     commit: (time: string) => `最近一分钟内落盘耗时最长达 ${time}，所有确认都要等待落盘。磁盘速度慢，或被其他程序占用。`,
     lost: (rate: string, reason: string, advice: string) => `订阅者错过消息（${rate}），主要原因是 ${reason}。${advice}`,
     refused: (rate: string, reason: string, advice: string) => `拒绝：${rate}，主要原因是 ${reason}。${advice}`,
+    names: {
+      "delivery.dropped.queue_full": "队列已满",
+      "delivery.dropped.expired": "消息过期",
+      "delivery.dropped.too_large": "报文过大",
+      "delivery.dropped.qos0_msg": "订阅者离线（QoS 0）",
+      not_authorized: "连接未获授权",
+      publish_not_authorized: "发布未获授权",
+      subscribe_not_authorized: "订阅未获授权",
+      bad_username_or_password: "用户名或密码错误",
+      banned: "黑名单",
+    },
     advice: {
       "delivery.dropped.queue_full": "订阅者离线或处理过慢，其队列受 max_queued_messages 和 max_queued_bytes 限制。",
       "delivery.dropped.expired": "消息在送达订阅者之前已超过消息过期间隔。",

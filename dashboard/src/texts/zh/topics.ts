@@ -34,6 +34,7 @@ export const texts: typeof English = {
     noneText: "发往该主题的消息若不是保留消息，将被丢弃（messages.dropped.no_subscribers）。",
     share: "共享组中，每条消息只发给一个成员。",
     retained: "保留消息",
+    notRetained: "无保留消息",
     may: "权限检查",
     empty: "请输入主题名。",
   },
