@@ -193,8 +193,8 @@ conformance: setup ## write docs/conformance.md from the tags in code and tests,
 interop: setup node-modules ## run only the tests with other projects' clients
 	@$(BIN)/python -m pytest tests/interop $(PYTEST_ARGS)
 
-soak: setup compiled ## run load, kill -9 and restarts, and check every promise (CYCLES=1000 SEED=...)
-	@$(BIN)/python -m tools.soak --cycles $(or $(CYCLES),1000) $(if $(SEED),--seed $(SEED))
+soak: setup compiled ## run load, kill -9 and restarts, and check every promise (CYCLES=1000 SEED=... WORKERS=1)
+	@$(BIN)/python -m tools.soak --cycles $(or $(CYCLES),1000) $(if $(SEED),--seed $(SEED)) --workers $(or $(WORKERS),1)
 
 soak-cluster: setup compiled ## run three NATS servers and three nodes with faults, and check every promise (CYCLES=300 SEED=... TAKEOVER=refuse REPLICAS=0)
 	@$(BIN)/python -m tools.soak.cluster --cycles $(or $(CYCLES),300) $(if $(SEED),--seed $(SEED)) \

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from .driver import Soak
+from .workers import WorkersSoak
 
 
 def main() -> int:
@@ -16,8 +17,13 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=int(time.time()), help="of what is done, not of when")
     parser.add_argument("--settle-every", type=int, default=5, metavar="N", help="cycles between complete checks")
     parser.add_argument("--dir", type=Path, default=None, help="data and log; kept if anything is wrong")
+    parser.add_argument("--workers", type=int, default=1, help="run taipan --workers N, if more than 1")
     options = parser.parse_args()
-    soak = Soak(options.seed, options.dir)
+    soak: Soak | WorkersSoak
+    if options.workers > 1:
+        soak = WorkersSoak(options.seed, options.dir, options.workers)
+    else:
+        soak = Soak(options.seed, options.dir)
     print(f"soak seed={options.seed} dir={soak.directory}", flush=True)
     began = time.monotonic()
     kept = asyncio.run(soak.run(options.cycles, options.settle_every, options.seconds))

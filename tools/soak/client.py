@@ -3,6 +3,7 @@
 import asyncio
 import random
 import time
+from collections.abc import Callable
 from typing import Any
 
 from taipan.broker.mqtt import constants as c
@@ -104,9 +105,13 @@ class Client:
         self.expected_disconnects: tuple[int, ...] = (0x8B, 0x8E)
         self.unsure = False  # whether the node has a session: a CONNECT or DISCONNECT was not answered
         self.connection: Connection | None = None
+        # The node with its connection: a port, unless ``placed`` returns something else for the connection.
+        self.place = port
+        self.placed: Callable[[Connection], int] | None = None
         self.answers: dict[tuple[type, int], asyncio.Future[Any]] = {}
         self.receive_maximum = 0
         self.over_web_socket = False
+        self.wait = WAIT
         self.expiry = FOREVER
         self.may_begin_anew = False  # its session may be gone whenever it connects
         # When it left for the last time at the earliest, for a session of the last CONNACK, and at the latest.
@@ -173,6 +178,7 @@ class Client:
             self.ending()
         if old is not None and old.transport is not None:
             old.transport.close()
+        self.place = self.port if self.placed is None else self.placed(connection)
         self.opened(present)
         if self.connected:
             self._left = (0.0, 0.0)
@@ -197,10 +203,10 @@ class Client:
         self.answers[answer, packet_id] = future
         connection.send(packet)
         try:
-            async with asyncio.timeout(WAIT):
+            async with asyncio.timeout(self.wait):
                 return await future
         except TimeoutError:
-            self.fault(f"no {answer.__name__} within {WAIT:g} s")
+            self.fault(f"no {answer.__name__} within {self.wait:g} s")
             raise Gone from None
         finally:
             self.answers.pop((answer, packet_id), None)
@@ -291,7 +297,7 @@ class Publisher(Client):
                 message.note(f"sent again by {self.client_id} packet_id={packet_id}")
                 message.sent_again()
                 if publish.retain:
-                    self.promises.retaining(publish.topic, message.name, publish.payload.decode(), self.port)
+                    self.promises.retaining(publish.topic, message.name, publish.payload.decode(), self.place)
                 self.connection.send(publish)
             else:
                 self.connection.send(Ack(c.PUBREL, packet_id))
@@ -317,7 +323,7 @@ class Publisher(Client):
         message = self.promises.sending(self.source, topic, qos, expiry)
         payload = b"" if clear else message.name.encode() + b" " * size
         if retain:
-            self.promises.retaining(topic, message.name, payload.decode(), self.port)
+            self.promises.retaining(topic, message.name, payload.decode(), self.place)
         if clear:
             message.candidates = set()
         packet_id = self._packet_id()
@@ -368,7 +374,7 @@ class Publisher(Client):
             if message is not None and publish is not None:
                 self.promises.acknowledged(message, packet.reason_code)
                 if publish.retain:
-                    self.promises.retained_acknowledged(publish.topic, message.name, self.port)
+                    self.promises.retained_acknowledged(publish.topic, message.name, self.place)
             if packet.type == c.PUBACK:
                 self.unfinished.pop(packet_id, None)
             else:

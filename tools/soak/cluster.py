@@ -69,15 +69,15 @@ class MovingPublisher(Publisher):
 
     stay = 0
     at = 0
-    """The port of the node at which this client stays."""
+    """The node at which this client stays."""
 
     @property
     def source(self) -> str:
         return f"{self.client_id}@{self.stay}"
 
     def opened(self, present: bool) -> None:
-        if self.at != self.port:
-            self.at = self.port
+        if self.at != self.place:
+            self.at = self.place
             self.stay += 1
             for message, _ in self.unfinished.values():
                 if message is not None:
@@ -108,11 +108,12 @@ class ClusterSoak:
         self.directory.mkdir(parents=True, exist_ok=True)
         self.promises = Promises()
         self.promises.stopping = True  # a client may be refused while something is wrong
-        self.processes = Processes(self.directory, self.promises, random.Random(seed), takeover, replicas)
+        self.processes = self._processes(random.Random(seed), takeover, replicas)
         self.fresh = takeover == "fresh"
         self.nodes = self.processes.nodes
         self.cycles = 0
         self.faults: dict[str, int] = {}
+        self.faults_to_cause = (*FAULTS, LOSE_DISK) if replicas else FAULTS
         # Of those that move.
         self.filters: dict[Receiver, list[tuple[str, int]]] = {}
         self.begun_anew = 0
@@ -140,6 +141,9 @@ class ClusterSoak:
         self.unanswered: set[Receiver] = set()
         for client in self.moving:
             client.session.moves = self.fresh and client.version > 3
+
+    def _processes(self, rng: random.Random, takeover: str, replicas: int) -> Any:
+        return Processes(self.directory, self.promises, rng, takeover, replicas)
 
     @property
     def receivers(self) -> list[Receiver]:
@@ -192,14 +196,14 @@ class ClusterSoak:
         """Create the subscriptions that exist during the whole run."""
         everything = [(f"t/{area}/#", 2) for area in range(AREAS)]
         for number, receiver in enumerate(self.stable):
-            await self._connect(receiver, self.nodes[number], clean_start=True)
+            await self._connect(receiver, self.nodes[number % len(self.nodes)], clean_start=True)
             await receiver.subscribe(*everything)
         for receiver in self.moving:
             await self._connect(receiver, self.rng.choice(self.nodes), clean_start=True)
             self.filters[receiver] = [(each, self.rng.choice((1, 2))) for each, _ in everything[:2]]
             await receiver.subscribe(*self.filters[receiver])
         for number, member in enumerate(self.members):
-            await self._connect(member, self.nodes[number])
+            await self._connect(member, self.nodes[number % len(self.nodes)])
             self.filters[member] = [("$share/g/t/0/#", 2)]
             await member.subscribe(*self.filters[member])
         self._count(not self.fresh)
@@ -219,7 +223,7 @@ class ClusterSoak:
 
     async def _cycle(self) -> None:
         rng = self.rng
-        names, weights = zip(*FAULTS, *([LOSE_DISK] if self.replicas else []), strict=True)
+        names, weights = zip(*self.faults_to_cause, strict=True)
         fault = self.only or rng.choices(names, weights)[0]
         self.faults[fault] = self.faults.get(fault, 0) + 1
         if fault == "full disk":
@@ -274,29 +278,29 @@ class ClusterSoak:
             return node.start
         if fault == "pause node":
             node.send_signal(signal.SIGSTOP)
-            return _later(lambda: node.send_signal(signal.SIGCONT))
+            return later(lambda: node.send_signal(signal.SIGCONT))
         if fault == "kill nats":
             await server.kill()
             return server.start
         if fault == "pause nats":
             server.send_signal(signal.SIGSTOP)
-            return _later(lambda: server.send_signal(signal.SIGCONT))
+            return later(lambda: server.send_signal(signal.SIGCONT))
         if fault in ("cut up", "cut down", "cut both"):
             directions = ("up", "down") if fault == "cut both" else (fault.removeprefix("cut "),)
             for proxy in node.proxies:
                 proxy.hold(*directions)
-            return _later(lambda: [proxy.release() for proxy in node.proxies])
+            return later(lambda: [proxy.release() for proxy in node.proxies])
         if fault == "drop connections":
             for proxy in node.proxies:
                 proxy.drop()
         elif fault == "slow":
             for proxy in node.proxies:
                 proxy.delay = spread(rng, 0.005, 0.2)
-            return _later(lambda: [proxy.release() for proxy in node.proxies])
+            return later(lambda: [proxy.release() for proxy in node.proxies])
         elif fault == "full disk":
             node.fill_disk(True)
-            return _later(lambda: node.fill_disk(False))
-        return _later(lambda: None)
+            return later(lambda: node.fill_disk(False))
+        return later(lambda: None)
 
     async def _complete_copies(self) -> None:
         """Wait until every node has all its copies: a disk may only be lost then."""
@@ -497,11 +501,14 @@ class ClusterSoak:
         self.promises.note(f"/clients: {counts}")
         return counts == [connected] * len(counts)
 
+    async def _connect_checker(self, checker: Receiver, node: ClusterNode) -> None:
+        await checker.connect()
+
     async def _retained_equal(self) -> bool:
         found = []
         for node in self.nodes:
             checker = Receiver(self.promises, node.port, f"checker-{node.number}", 5, False)
-            await checker.connect()
+            await self._connect_checker(checker, node)
             await checker.subscribe(("r/#", 0), (f"{TOPIC}#", 0))
             await checker.ping()
             found.append(dict(checker.found))
@@ -518,7 +525,7 @@ class ClusterSoak:
         return True
 
 
-def _later(do: Callable[[], object]) -> Callable[[], Awaitable[object]]:
+def later(do: Callable[[], object]) -> Callable[[], Awaitable[object]]:
     async def mend() -> None:
         do()
 
