@@ -203,7 +203,7 @@ export const texts: typeof English = {
   },
   range: {
     label: "时间范围",
-    names: { "10m": "10 分钟", hour: "最近 1 小时", day: "最近 1 天", week: "7 天", month: "30 天" },
+    names: { "10m": "最近 10 分钟", hour: "最近 1 小时", day: "最近 1 天", week: "最近 7 天", month: "最近 30 天" },
     custom: "自定义…",
     from: "开始",
     to: "结束",

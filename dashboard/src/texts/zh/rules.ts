@@ -167,7 +167,7 @@ export const texts: typeof English = {
     columns: { name: "名称", type: "类型", state: "状态", created: "创建时间" },
     usable: "可用",
     none: "暂无 Schema。",
-    noneText: "Schema 描述二进制消息内容的格式：Avro、Protobuf 或 JSON Schema。规则使用 函数 schema_decode 读取。",
+    noneText: "Schema 描述二进制消息内容的格式：Avro、Protobuf 或 JSON Schema。规则使用函数 schema_decode 读取。",
     name: "名称",
     nameAbout: "schema_decode、schema_encode 与 schema_check 的第一个参数。",
     type: "类型",
