@@ -26,6 +26,9 @@ from .poller import IN, OUT, PIECES, READ_BYTES, PolledTransport, Poller
 from .tls import PolledSocket, is_reset
 
 RECORD: Final = 16_384
+RECORDS: Final = 128
+"""Maximum number of records of one client that an iteration reads: each costs about as much as a kilobyte of data, even
+if it has only one byte."""
 _found: Final = array("i", [0])
 # The states of a connection, in their order. REFUSED: its handshake has failed, and the client may read the alert.
 _HANDSHAKE: Final = 0
@@ -152,7 +155,7 @@ class PolledTls(PolledTransport):
         more: list[bytes] | None = None
         size = 0
         try:
-            while True:
+            for _ in range(RECORDS):
                 record: bytes = self._sock.read(RECORD)
                 if not record:
                     self._last = True

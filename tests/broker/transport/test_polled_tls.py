@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from taipan.broker.transport.polled_tls import RECORD, PolledTls
+from taipan.broker.transport.polled_tls import RECORD, RECORDS, PolledTls
 from taipan.broker.transport.poller import HANDSHAKES, HAS_EPOLL, IN, OUT, Poller
 from taipan.broker.transport.tls import PolledSocket, ServerContext, build_context
 from taipan.broker.transport.unread import unread
@@ -161,6 +161,21 @@ async def test_an_iteration_reads_a_part_of_what_one_client_has_sent(
         transport.resume_reading()
         await until(lambda: len(protocol.received) == sent)
         assert protocol.calls == ["made", 4 * RECORD, 2 * RECORD]
+
+
+@with_tls
+async def test_an_iteration_reads_a_limited_number_of_small_records(
+    certificates: Certificates, version: ssl.TLSVersion
+) -> None:
+    """Tens of thousands with a byte each would keep the other clients waiting for a second."""
+    async with securing(certificates, version) as secure:
+        transport, protocol, client = await secure.connect()
+        transport.pause_reading()
+        for _ in range(3 * RECORDS):
+            client.send(b"x")
+        transport.resume_reading()
+        await until(lambda: len(protocol.received) == 3 * RECORDS)
+        assert protocol.calls == ["made", RECORDS, RECORDS, RECORDS]
 
 
 @with_tls
