@@ -11,9 +11,11 @@ from typing import Final
 from ...persistence.tables import Tables
 from .bucket_life import BucketLife
 from .retained_order import RetainedChange
-from .values import UnwrittenRow, UnwrittenTopic
+from .values import EarlierRow, UnwrittenRow, UnwrittenTopic
 
 TABLE: Final = "retained_changes"
+EARLIER: Final = "retained_unwritten"
+"""The table of an earlier version."""
 _PER_ROW: Final = 512
 """The limit of changes in a row. It is removed the sooner, the fewer there are."""
 
@@ -23,6 +25,7 @@ class Unwritten:
 
     def __init__(self, tables: Tables, life: BucketLife) -> None:
         self._table = tables.open(TABLE, UnwrittenRow)
+        self._earlier = tables.open(EARLIER, EarlierRow)
         self._tables = tables
         self._life = life
         self._number = 0
@@ -36,6 +39,9 @@ class Unwritten:
         """Return what the rows have, each change with its bucket, the oldest first. The rows are removed: note these
         changes again."""
         found = []
+        for topic, earlier in list(self._earlier.items()):
+            found.append((earlier.bucket, UnwrittenTopic(topic, earlier.base, earlier.at, earlier.moment)))
+            self._earlier.remove(topic)
         for key, row in sorted(self._table.items(), key=lambda each: int(each[0])):
             found += [(row.bucket, each) for each in row.topics]
             self._table.remove(key)
