@@ -72,7 +72,7 @@ async def finish_openid(call: Call) -> web.Response:
         if not connection.is_authenticated:
             connection.authenticated()
         response = _redirect(openid.page())
-        set_token(call.request, response, caller.token)
+        set_token(call.request, response, caller.token, openid.is_secure)
     drop_begun(call.request, response, openid.is_secure)
     return response
 

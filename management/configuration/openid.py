@@ -36,8 +36,9 @@ class OpenIdSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     leeway: Seconds = 30.0  # by which the clocks may differ
 
 
-def check_provider_url(url: str) -> None:
-    """Raise ``ValueError`` unless the URL has https, or http for a provider on this machine."""
+def check_provider_url(url: str, https: bool = False) -> None:
+    """Raise ``ValueError`` unless the URL has https, or http for a provider on this machine. ``https``: the provider
+    itself has https, so its answers must not lead to http, not even on this machine."""
     from yarl import URL  # imported here, as in ``check_url``
 
     if not url:
@@ -46,6 +47,8 @@ def check_provider_url(url: str) -> None:
     address = URL(url)
     if address.user or address.password or address.fragment:
         raise ValueError("expected a URL without credentials and fragment")
+    if https and address.scheme != "https":
+        raise ValueError("expected https://host..., as for the issuer")
     if address.scheme != "https" and not _is_here(address.host or ""):
         raise ValueError("expected https://host...; http is only accepted for a provider on this machine")
 
@@ -88,6 +91,12 @@ def _scopes(value: tuple[str, ...]) -> Iterator[Fault]:
             yield Fault((index,), "expected a scope, without spaces")
 
 
+def _groups(value: tuple[str, ...]) -> Iterator[Fault]:
+    for index, each in enumerate(value):
+        if not each:
+            yield Fault((index,), "expected the name of a group")
+
+
 VALUE_RULES: Final[dict[str, ValueRule]] = {
     "issuer": parsed(_check_issuer),
     "client_id": filled("the ID of the client at the provider"),
@@ -95,6 +104,9 @@ VALUE_RULES: Final[dict[str, ValueRule]] = {
     "scopes": _scopes,
     "username_claim": filled("the name of a claim"),
     "roles_claim": filled("the name of a claim"),
+    "administrators": _groups,
+    "operators": _groups,
+    "viewers": _groups,
 }
 
 

@@ -17,7 +17,7 @@ from ..operations.operations import Operations
 from ..operations.refusal import UNKNOWN, WRONG, Forbidden, Refusal, not_found
 from .credentials import WrongCredentials
 from .cross_site import CrossSite
-from .envelope import Extra, answer, json_response, refused
+from .envelope import Extra, answer, json_response, path_of, refused
 from .event_stream import send_events
 from .protocol import SERVER, connection_of
 from .reading import read_body, read_chunks, read_query
@@ -121,7 +121,7 @@ class Application:
             raise
         except Exception:
             # A bug: the log has the traceback, the answer does not.
-            logger.exception("api_error method=%s path=%s", request.method, request.raw_path.partition("?")[0])
+            logger.exception("api_error method=%s path=%s", request.method, path_of(request))
             return json_response({"code": UNKNOWN, "message": "internal error; see the log"}, 500)
 
     def _refused(self, request: web.Request, refusal: Refusal) -> web.Response:

@@ -77,6 +77,11 @@ def refused(refusal: Refusal, always_200: bool, challenge: bool = True) -> web.R
     return json_response(body, status, headers)
 
 
+def path_of(request: web.Request) -> str:
+    """Return the path for the log, without the query: a query may contain secrets, such as the code of a login."""
+    return request.raw_path.partition("?")[0]
+
+
 async def answer(request: web.Request, outcome: object) -> web.StreamResponse:
     """Convert the result of a handler to a response. The result is None, data, a listing, or already a response."""
     if isinstance(outcome, web.StreamResponse):
@@ -105,14 +110,14 @@ async def _stream(request: web.Request, listing: Page[Any]) -> web.StreamRespons
     except Refusal as refusal:
         if not response.prepared or request.transport is None:
             raise
-        logger.warning("api_listing_cut path=%s reason=%s", request.raw_path, refusal.message)
+        logger.warning("api_listing_cut path=%s reason=%s", path_of(request), refusal.message)
         request.transport.abort()
         raise ConnectionResetError("a listing broke off") from None
     except Exception:
         if not response.prepared or request.transport is None:
             raise
         # Part of the answer has been sent: only closing the connection can show that it is incomplete.
-        logger.exception("api_error method=%s path=%s", request.method, request.raw_path)
+        logger.exception("api_error method=%s path=%s", request.method, path_of(request))
         request.transport.abort()
         raise ConnectionResetError("a listing broke off") from None
 

@@ -10,7 +10,7 @@ from aiohttp import web
 from ..operations.live import LiveStream
 from ..operations.live_sources import LiveEvent
 from ..operations.refusal import Refusal
-from .envelope import encode
+from .envelope import encode, path_of
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ async def send_events(request: web.Request, stream: LiveStream, ended: Callable[
         if not response.prepared or request.transport is None:
             raise
         # The head has been sent: only closing the connection can show an error.
-        logger.exception("api_error method=%s path=%s", request.method, request.raw_path)
+        logger.exception("api_error method=%s path=%s", request.method, path_of(request))
         request.transport.abort()
         raise ConnectionResetError("a live stream broke off") from None
     finally:

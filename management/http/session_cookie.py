@@ -20,9 +20,12 @@ def token_of(request: web.Request) -> str:
     return request.cookies.get(_name(request), "")[:_MAX_LENGTH]
 
 
-def set_token(request: web.Request, response: web.Response, token: str) -> None:
-    """Set the cookie without a date: the browser deletes it when it closes, and the session has its own expiry."""
-    response.set_cookie(_name(request), token, path="/", httponly=True, samesite="Strict", secure=request.secure)
+def set_token(request: web.Request, response: web.Response, token: str, secure: bool = False) -> None:
+    """Set the cookie without a date: the browser deletes it when it closes, and the session has its own expiry.
+    ``secure``: whether browsers use HTTPS even if the node does not, because a proxy serves it."""
+    response.set_cookie(
+        _name(request), token, path="/", httponly=True, samesite="Strict", secure=secure or request.secure
+    )
 
 
 def drop_token(request: web.Request, response: web.Response) -> None:

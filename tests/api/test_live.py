@@ -79,7 +79,9 @@ async def test_alarms_come_when_they_change() -> None:
         assert [name for name, _ in events.seen].count("alarms") == 3
 
 
-async def test_a_bug_ends_the_stream_and_is_in_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_bug_ends_the_stream_and_is_in_the_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     async with managed_node() as node, live(node, alarms=1, every=250) as events:
         await events.next("alarms")
         node.ignore(lambda record: "api_error" in record.getMessage())
@@ -87,6 +89,9 @@ async def test_a_bug_ends_the_stream_and_is_in_the_log(monkeypatch: pytest.Monke
         with pytest.raises((aiohttp.ClientError, AssertionError)):
             await events.next("bye")
         await until(lambda: node.management.operations.live.count == 0)
+        assert [each.getMessage() for each in caplog.records if "api_error" in each.getMessage()] == [
+            "api_error method=GET path=/api/v4/live"
+        ]
 
 
 @pytest.mark.parametrize("query", [{"every": 249}, {"every": 10_001}, {"every": "soon"}, {"figures": "perhaps"}])

@@ -341,6 +341,31 @@ async def test_claims_of_other_names() -> None:
         assert (await browser.get("/auth")).data["role"] == "operator"
 
 
+async def test_only_userinfo_knows_that_the_address_is_verified() -> None:
+    async with setting({"username_claim": "email"}) as here:
+        here.provider.in_userinfo = ("email_verified",)
+        browser, reason = await here.log_in("olga")
+        assert reason == ""
+        assert (await browser.get("/auth")).data["username"] == "openid:olga@example.org"
+
+
+@pytest.mark.parametrize("scheme", ["https", "HTTPS"])
+async def test_cookies_are_secure_behind_a_proxy_with_the_certificate(scheme: str) -> None:
+    async with setting({"dashboard_url": f"{scheme}://mqtt.example.org"}) as here:
+        here.provider.redirect_uri = f"https://mqtt.example.org{CALLBACK}"
+        here.provider.user = "olga"
+        browser = here.dashboard.browser()
+        begun = await here.begin(browser)
+        cookie = begun.headers["Set-Cookie"]
+        assert "; Secure" in cookie
+        back = await here.at_provider(begun.headers["Location"])
+        path = back.removeprefix("https://mqtt.example.org/api/v4")
+        reply = await browser.ask("GET", path, headers={"Cookie": cookie.partition(";")[0]})
+        assert reply.headers["Location"] == f"{scheme}://mqtt.example.org/"
+        session = [each for each in reply.headers.getall("Set-Cookie") if each.startswith("taipan_session")]
+        assert len(session) == 1 and "; Secure" in session[0]
+
+
 async def test_a_default_role() -> None:
     async with setting({"default_role": "viewer"}) as here:
         browser, _ = await here.log_in("nobody")
@@ -580,6 +605,16 @@ async def test_a_provider_that_is_away_is_asked_every_five_seconds_only() -> Non
         assert (await here.log_in("olga"))[1] == ""
 
 
+async def test_a_provider_that_is_silent_keeps_nobody_waiting_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time that a failed request took does not count as time since the failure."""
+    monkeypatch.setattr("taipan.management.operations.openid.provider.RETRY", 0.2)
+    async with setting({"timeout": 0.4}) as here:
+        here.provider.answers[DISCOVERY] = _slow
+        begun = await asyncio.gather(*(here.begin(here.dashboard.browser()) for _ in range(5)))
+        assert {reply.headers["Location"].partition("=")[2] for reply in begun} == {"provider"}
+        assert here.provider.count(DISCOVERY) == 1
+
+
 @pytest.mark.parametrize(
     "metadata",
     [
@@ -597,6 +632,30 @@ async def test_a_discovery_document_that_is_not_followed(metadata: dict[str, Any
     async with setting() as here:
         here.provider.metadata = metadata
         assert await here.refused() == "provider"
+
+
+async def test_a_provider_elsewhere_leads_to_no_service_of_this_machine(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    certificates = Certificates(tmp_path)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(*certificates.issue("localhost"))
+    for name in ("token_endpoint", "jwks_uri", "userinfo_endpoint", "end_session_endpoint"):
+        async with setting({"cafile": certificates.ca}, tls=tls) as here:
+            here.provider.metadata = {name: f"http://127.0.0.1:{free_port()}/"}
+            assert await here.refused() == "provider"
+            assert f"discovery: {name}: expected https://host..., as for the issuer" in caplog.text
+
+
+async def test_a_provider_that_always_names_itself_is_held_to_it() -> None:
+    """RFC 9207, section 2.4."""
+    async with setting() as here:
+        here.provider.metadata = {"authorization_response_iss_parameter_supported": True}
+        assert (await here.log_in("olga"))[1] == ""
+        browser = here.dashboard.browser()
+        back = await here.at_provider((await here.begin(browser)).headers["Location"])
+        reply = await here.come_back(browser, back.partition("&iss=")[0])
+        assert reply.headers["Location"].endswith("#/?openid=token")
 
 
 async def test_a_wrong_secret_is_the_operator_s_fault(caplog: pytest.LogCaptureFixture) -> None:

@@ -67,14 +67,11 @@ class OpenIdLogins:
         # reason -> when the next line may be logged, number of failures since the last line
         self._said: dict[str, tuple[float, int]] = {}
         origin = str(URL(settings.dashboard_url).origin())
+        self.is_secure = origin.startswith("https:")
+        """Whether browsers open the dashboard by HTTPS."""
         self.start_url = f"{origin}{PATH}/start"
         self._redirect_uri = f"{origin}{PATH}/callback"
         self._page = settings.dashboard_url.rstrip("/") + "/"
-
-    @property
-    def is_secure(self) -> bool:
-        """Whether browsers open the dashboard by HTTPS."""
-        return self._page.startswith("https:")
 
     def page(self, reason: str = "") -> str:
         """Return the URL of the dashboard; with a ``reason``, the page explains it."""
@@ -124,7 +121,10 @@ class OpenIdLogins:
         if "error" in query:
             detail = f"{query['error'][:50]} {query.get('error_description', '')[:100]}"
             raise OpenIdRefused("denied", one_line(detail.strip()))
-        if query.get("iss", self.settings.issuer) != self.settings.issuer:
+        if "iss" not in query:
+            if (await self._provider.metadata()).authorization_response_iss_parameter_supported:
+                raise OpenIdRefused("token", "iss: missing, though the provider always sends it")
+        elif query["iss"] != self.settings.issuer:
             raise OpenIdRefused("token", "iss: the answer of another issuer", "issuer")
         code = query.get("code", "")
         if not 0 < len(code) <= _MAX_CODE:

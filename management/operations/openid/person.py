@@ -25,7 +25,9 @@ def person_of(claims: dict[str, Any], settings: OpenIdSettings) -> Person:
 
 def lacks(claims: dict[str, Any], settings: OpenIdSettings) -> bool:
     """Return whether a claim is missing that name or role need."""
-    return settings.username_claim not in claims or _found(claims, settings.roles_claim) is None
+    name = settings.username_claim
+    needed = (name, "email_verified") if name == "email" else (name,)
+    return not claims.keys() >= set(needed) or _found(claims, settings.roles_claim) is None
 
 
 def _name(claims: dict[str, Any], settings: OpenIdSettings) -> str:

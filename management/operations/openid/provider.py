@@ -49,6 +49,7 @@ class Metadata(msgspec.Struct, frozen=True):
     userinfo_endpoint: str = ""
     end_session_endpoint: str = ""
     token_endpoint_auth_methods_supported: tuple[str, ...] = ("client_secret_basic",)
+    authorization_response_iss_parameter_supported: bool = False
 
 
 class Tokens(msgspec.Struct, frozen=True):
@@ -86,22 +87,23 @@ class _Kept(Generic[T]):
             if older_than is not None and now - self._fetched_at >= older_than and self._failure is None:
                 self._fresh_until = now
             if now >= self._fresh_until:
-                await self._renew(now)
+                await self._renew()
             if self._value is None:
                 assert self._failure is not None
                 raise self._failure
             return self._value
 
-    async def _renew(self, now: float) -> None:
+    async def _renew(self) -> None:
         try:
             self._value = await self._fetch()
         except OpenIdProviderFailed as failure:
-            self._failure, self._fresh_until = failure, now + RETRY
+            # Counted from now, or those who wait would ask one after the other.
+            self._failure, self._fresh_until = failure, self._clock.now() + RETRY
             if self._value is not None:
                 logger.warning("openid_not_refreshed setting=%s detail=%s", failure.setting, failure.detail)
         else:
-            self._failure, self._fresh_until = None, now + KEPT
-            self._fetched_at = now
+            self._fetched_at = self._clock.now()
+            self._failure, self._fresh_until = None, self._fetched_at + KEPT
 
 
 class OpenIdProvider:
@@ -187,7 +189,7 @@ class OpenIdProvider:
             url = getattr(metadata, name)
             if url or name in Metadata.__struct_fields__[:4]:
                 try:
-                    check_provider_url(url)
+                    check_provider_url(url, https=issuer.lower().startswith("https:"))
                 except ValueError as error:
                     raise OpenIdProviderFailed(f"discovery: {name}: {error}") from None
         return metadata

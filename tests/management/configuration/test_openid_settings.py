@@ -77,6 +77,8 @@ def test_accepted(tmp_path: Path, keys: dict[str, Any]) -> None:
         ({"scopes": ["openid", "a b"]}, "t.toml:7: dashboard.openid.scopes.1: expected a scope"),
         ({"username_claim": ""}, "dashboard.openid.username_claim: expected the name of a claim"),
         ({"roles_claim": ""}, "dashboard.openid.roles_claim: expected the name of a claim"),
+        ({"viewers": ["all", ""]}, "t.toml:7: dashboard.openid.viewers.1: expected the name of a group"),
+        ({"operators": [""]}, "t.toml:7: dashboard.openid.operators.0: expected the name of a group"),
         ({"default_role": "administrator"}, "dashboard.openid.default_role: expected one of"),
         ({"administrators": None}, "t.toml:1: dashboard.openid: needs administrators, operators, viewers or def"),
         ({"viewers": ["mqtt-admins"]}, "dashboard.openid.viewers: 'mqtt-admins' is already one of administrators"),
