@@ -323,7 +323,7 @@ def _reload(node: "Assembly", reread: Callable[[], Loaded], place: WorkerPlace |
     else:
         new = {each.key: each.value for each in operations.configuration.settings_here("")}
         changed = [key for key in {**old, **new} if old.get(key) != new.get(key)]
-        # Not by key, whose words would mask the value: secrets are masked already.
+        # The setting is a value here, not a key: words in a key would mask the value, and secrets are already masked.
         before, after = ([{"setting": key, "value": each.get(key)} for key in changed] for each in (old, new))
         operations.audit.add("reload", "", "", "reload", "", before, after)
     notify("READY=1")
@@ -354,7 +354,7 @@ def _file_of(
     node: "Assembly", config: str, read_contents: Callable[[bytes], Loaded], place: WorkerPlace | None
 ) -> "FileOfNode":
     """Return the file whose settings can be changed while the node runs. Worker 1 has the
-    management server; the supervisor tells the others to read the file."""
+    management server; the supervisor makes the other workers read the file."""
     from .operations.configuration_file import FileOfNode  # imported here, as everything above the settings
 
     supervisor = os.getppid()

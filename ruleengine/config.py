@@ -37,31 +37,31 @@ class EngineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     ignore_sys_message: bool = True
     max_rules: Natural = 10_000
     max_resources: Natural = 1000
-    # What one evaluation of one rule may take: steps (an element of FOREACH takes ten), bytes it builds
+    # Limits of one evaluation of one rule: steps (an element of FOREACH costs ten), and bytes that it builds
     max_steps: Natural = 20_000
     max_output: PositiveBytes = 16_777_216
-    # Seconds of processor time that all rules may take for one message or event, with all that their actions lead to
+    # Seconds of processor time that all rules may use for one message or event, including the effects of their actions
     max_time: PositiveSeconds = 0.05
     # How often a message may be republished, and how many messages rules may make of republished ones for one event
     max_hops: Annotated[int, Meta(ge=1, le=20)] = 10
     max_chained: Natural = 1000
-    # And within a second for all events together, not counting the first max_hops for each; 0: no limit
+    # The same limit per second for all events together, not counting the first max_hops for each; 0: no limit
     max_chained_rate: Count = 5000
     # Addresses that no resource may connect to, whatever name leads there; [] for none
     refused_networks: tuple[str, ...] = METADATA_NETWORKS
-    # What may wait for one resource; beyond it an action fails at once
+    # Limits of rows that wait for one resource; if one is reached, actions fail immediately
     buffer_messages: Natural = 100_000
     buffer_bytes: PositiveBytes = 67_108_864
     # Between two attempts: doubled from the first to the longest, with jitter
     retry_backoff: PositiveSeconds = 0.5
     retry_backoff_max: PositiveSeconds = 30.0
-    # A row that the other side keeps refusing with an error of its own (HTTP 500) is given up after so many attempts
+    # After this number of attempts, a row that the other side refuses with an error of its own (HTTP 500) is given up
     retry_attempts: Natural = 3
-    # Such rows are kept for an operator: so many for one resource, and so many bytes; 0 rows: none
+    # Limits of rows and bytes for each resource: such rows are kept for an operator; 0 rows: none
     dead_letters: Count = 1000
     dead_letter_bytes: Natural = 16_777_216
-    # After so many failed attempts in a row nothing is sent for a while, then one attempt decides. Answers such as
-    # HTTP 500 count once for each client.
+    # After this number of failed attempts in a row nothing is sent for a while, then one attempt decides. Answers such
+    # as HTTP 500 count once for each client.
     breaker_failures: Natural = 5
     breaker_pause: PositiveSeconds = 10.0
     # How long a row waits for others to share a request with

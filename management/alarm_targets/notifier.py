@@ -62,7 +62,7 @@ class AlarmNotifier:
         self._silences: list[Silence] = []
         # Active alarms that a silence keeps back; they are sent when it ends.
         self._held: set[str] = set()
-        # Unix seconds when the next silence ends: until then, those that are held stay held.
+        # Unix seconds when the next silence ends: until then, silenced notices are held back.
         self._next_end = 0.0
         self._running = False
 
@@ -87,8 +87,8 @@ class AlarmNotifier:
         await asyncio.gather(*(target.stop() for target in targets))
 
     def put(self, name: str, alarms: list[str], config: Config) -> None:
-        """Add or replace an enabled target. A new one receives the active alarms; of one that is replaced, the waiting
-        notices are sent as the new configuration says."""
+        """Add or replace an enabled target. A new target receives the active alarms. If a target is replaced, its
+        waiting notices are sent with the new configuration."""
         sender = sender_of(config, self._networks, self._publish)
         target = self._targets.get(name)
         if target is not None:

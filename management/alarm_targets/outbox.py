@@ -87,8 +87,8 @@ class Outbox:
         self.state = State.READY
 
     def failed(self, now: float) -> Notice | None:
-        """The notice of ``next`` could not be sent. It waits behind the others, unless a later one about the same alarm
-        has come. Return it if it is given up."""
+        """Put back the notice of ``next``, which could not be sent: it waits after the others, unless a later one about
+        the same alarm has arrived. Return the notice if it is given up."""
         assert self._sending is not None
         (since, notice), self._sending = self._sending, None
         self.state = State.PAUSING

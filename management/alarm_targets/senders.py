@@ -121,7 +121,7 @@ def _secrets_of(config: WebHookConfig) -> set[str]:
 
 
 def _without(text: str, secrets: set[str]) -> str:
-    """Return in one line what the other side has said, which may repeat what it was sent, without the secrets."""
+    """Return the other side's answer in one line and without secrets: it may repeat the request."""
     for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) >= _SHORTEST_SECRET:
             text = text.replace(secret, MASK)

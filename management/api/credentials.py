@@ -69,8 +69,8 @@ def new_user(name: str, given: Credentials, is_superuser: bool, place: str = "")
 
 
 async def add_users(call: Call, given: list[tuple[str, Credentials, bool]], kind: str = USERNAME) -> Extra:
-    """Add them; ``data`` has how it went, by name. Beside it ``passwords``, those that the node has made, and
-    ``warning``: what the first user changes for others, and who has a published default password."""
+    """Add the users; ``data`` has the result by name. Next to ``data`` are ``passwords``, which the node has generated,
+    and ``warning``: what the first user changes for others, and which users have a published default password."""
     listed = isinstance(call.body, list)
     made: dict[str, str | None] = {}  # of a name that occurs twice, the first user is used
     new: list[NewUser] = []

@@ -19,7 +19,8 @@ routes = Endpoints("Dashboard users")
 
 
 class OpenIdRecord(msgspec.Struct):
-    """``label``: of the button, empty: words of the page. ``url``: a browser that opens it begins the login."""
+    """``label``: the text of the button; empty: the page's own text. ``url``: a browser that opens it begins the
+    login."""
 
     label: str
     url: str

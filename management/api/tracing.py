@@ -36,7 +36,7 @@ class Stopped(msgspec.Struct):
 
 
 class LogQuery(msgspec.Struct):
-    """A piece of the file, of the node that is asked or of ``node``."""
+    """A piece of the trace file, from the node that receives the request or from ``node``."""
 
     position: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)] = 0
     bytes: Annotated[int, Meta(ge=1, le=(1 << 63) - 1)] = 1000

@@ -23,7 +23,8 @@ a listener."""
 
 
 class ReadKey(NamedTuple):
-    """What a key of EMQX became. ``outcome``: as in the report of a migration. ``setting``: empty: none."""
+    """The result for one of EMQX's keys. ``outcome``: as in the report of a migration. ``setting``: the setting here;
+    empty if there is none."""
 
     key: str
     outcome: Literal["carried", "changed", "left_out", "wrong"]
@@ -43,8 +44,9 @@ def read_access(
 ) -> ReadAccess:
     """Return the settings of ``source``, whose plugin has keys.
 
-    ``given``: by EMQX's keys, from a file of the plugin (texts) or a module (JSON). ``file`` returns the path of a file
-    that exists, and raises WrongValue; None: ``given`` is a module's, which has the text of a file."""
+    ``given``: the values by EMQX's keys, from a plugin's file (texts) or from a module (JSON). ``file`` returns the
+    path of an existing file, or raises WrongValue; None: ``given`` is from a module, which contains the text of a
+    file."""
     plugin = source.emqx
     assert plugin is not None and source.settings is not None
     table: dict[str, Any] = {}

@@ -37,8 +37,8 @@ class ServedCertificate(NamedTuple):
 
 
 def served_certificates(settings: Settings) -> list[ServedCertificate]:
-    """Return the certificates of every listener, its server names, of management and of the dashboard. Files that
-    cannot be read are left out, because opening the listener reports them."""
+    """Return the certificates of all listeners and their server names, of the management server and of the dashboard.
+    Files that cannot be read are left out, because opening the listener reports them."""
     places: list[tuple[str, TlsSettings | None]]
     places = [(f"listeners.{index}", each.tls) for index, each in enumerate(settings.broker.listeners)]
     for name, table in (("management", settings.management), ("dashboard", settings.dashboard)):

@@ -13,15 +13,16 @@ def key_lines(text: str) -> dict[KeyPath, int]:
     """The line (from 1) on which each key of a *valid* document is first written.
 
     Members of arrays have their index as key: ``("listeners", 0, "bind")``. A table that is named only as part of
-    another (``a`` in ``[a.b]``) has the line of that one."""
+    another one (``a`` in ``[a.b]``) has the line of the other one."""
     scanner = _Scanner(text)
     scanner.document()
     return scanner.lines
 
 
 class Section(NamedTuple):
-    """The keys below a header, as offsets of the text. ``path``: of the table; empty for what comes before the first
-    header. ``start``: of the first line after the header; ``end``: of the next header, or of the text."""
+    """The keys below a header, as offsets of the text. ``path``: the table's path; empty for keys before the first
+    header. ``start``: the offset of the first line after the header; ``end``: the offset of the next header, or the end
+    of the text."""
 
     path: KeyPath
     start: int

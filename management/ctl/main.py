@@ -122,8 +122,8 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _ask(options: Mapping[str, str], request: Mapping[str, object], keep: Keep = _drop, put: Keep = show) -> int:
-    """Send the request over HTTP if an option or the environment says so, otherwise over the socket. ``put`` writes the
-    output."""
+    """Send the request over HTTP if an option or the environment requests this, otherwise over the socket. ``put``
+    writes the output."""
     timeout = _seconds(options.get("--timeout"))
     here = [name for name in _HERE if name in options]
     elsewhere = [name for name in _ELSEWHERE if name in options]
@@ -203,8 +203,9 @@ def find_data_dir(options: Mapping[str, str], environ: Mapping[str, str]) -> str
 
 
 def _of_config(data_dir: str, config: str) -> str:
-    """Resolve a relative ``data_dir``, which is relative to where the node was started: use the current directory, the
-    directory of ``config``, or one above it, if a node there says that it runs with this file."""
+    """Resolve a relative ``data_dir``, which is relative to the directory in which the node was started. Candidates are
+    the current directory, the directory of ``config``, and those above it; use the one whose node reports that it runs
+    with this file."""
     config = os.path.realpath(config)
     base = os.path.dirname(config)
     places = [os.getcwd(), base]

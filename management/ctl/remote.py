@@ -157,7 +157,7 @@ def _private_text(file: str) -> str:
 
 
 def ask(place: Place, request: Mapping[str, object], timeout: float, keep: Keep, put: Keep) -> int:
-    """Send the request and print the answer. Return the exit status that the node names.
+    """Send the request and print the answer. Return the exit status that the node reports.
 
     Raises Refused, NoNodeAnswers, CommandLineError.
     """

@@ -88,8 +88,8 @@ class History:
         file = await asyncio.to_thread(self._open) if self.settings.enabled else None
         self._thread = DiskThread(self.disk, file)
         self._thread.start()
-        # Of an incomplete interval, only the points that it is made of are stored. The longest comes first, because the
-        # seconds complete minutes that are part of it.
+        # For an incomplete interval, only the points that it consists of are stored. The longest comes first, because
+        # the seconds complete minutes that are part of it.
         for finer, coarser in reversed(COARSER.items()):
             for encoded in self.between(finer, self._last(coarser) + 1, self.now):
                 self._add(coarser, _decode(encoded))

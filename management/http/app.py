@@ -317,8 +317,8 @@ class Application:
 
 
 def is_recorded(endpoint: Endpoint, call: Call) -> bool:
-    """Return whether a request that is not GET is recorded in the audit, which the endpoint decides, not a parameter
-    that it does not know. A test of a rule or resource and a dry run are not."""
+    """Return whether a request that is not GET is recorded in the audit. The endpoint decides this; an unknown
+    parameter has no influence. Tests of rules or resources, and dry runs, are not recorded."""
     places = (call.body, getattr(call, "query", None))
     given = getattr(call.body, "test", False), *(getattr(each, "dry_run", False) for each in places)
     return endpoint.path not in _NO_CHANGES and True not in given

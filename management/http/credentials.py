@@ -31,8 +31,7 @@ _MAX_APP_ID_LENGTH: Final = 256
 
 
 def basic_of(request: web.Request, wanted: str) -> tuple[str, str]:
-    """Return name and secret of HTTP Basic. Raises Refusal 104 if there are none; its message says what is
-    ``wanted``."""
+    """Return name and secret of HTTP Basic. Raises Refusal 104 with the message ``wanted`` if there are none."""
     scheme, _, encoded = request.headers.get("Authorization", "").partition(" ")
     if scheme.lower() != "basic" or not encoded.strip():
         raise Refusal(NO_CREDENTIALS, wanted)

@@ -594,7 +594,7 @@ class _Etc:
         return file, None
 
     def _source(self, source: AccessSource, plugin: str, loaded_file: Path) -> bool:
-        """Add a source for a loaded plugin. Returns whether it is there."""
+        """Add a source for a loaded plugin. Return whether the source exists."""
         path = self.directory / "plugins" / f"{plugin}.conf"
         emqx = source.emqx
         if emqx is None or not emqx.keys or not path.is_file():

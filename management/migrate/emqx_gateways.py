@@ -45,7 +45,7 @@ _TLS: Final = {"keyfile": "keyfile", "certfile": "certfile", "cacertfile": "cafi
 
 @dataclass(frozen=True, slots=True)
 class _Bind:
-    """``number``: with which its setting ends, if there can be several."""
+    """``number``: the number at the end of its setting, if there can be several."""
 
     kind: str
     number: str
@@ -54,7 +54,7 @@ class _Bind:
 
 
 class _Found:
-    """What the lines of a plugin say: ``binds``, and what all listeners have in common."""
+    """The content of a plugin's lines: ``binds``, and the settings that all listeners share."""
 
     def __init__(
         self, migration: Migration, plugin: EmqxGatewayPlugin, value_of: Callable[[Directive, str], object]

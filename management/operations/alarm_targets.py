@@ -72,7 +72,7 @@ class SilenceRecord(msgspec.Struct):
 
 
 class AlarmTargets:
-    """What operators do with targets and silences. ``start`` and ``stop`` with the node."""
+    """Operations on targets and silences. Call ``start`` and ``stop`` together with those of the node."""
 
     def __init__(self, server: Server, calls: NodeCalls, engine: RuleEngine, pubsub: PubSub) -> None:
         self._server = server

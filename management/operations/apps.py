@@ -250,7 +250,7 @@ class Apps:
 
     def check(self, app_id: str, secret: str, address: str = "") -> App | None:
         """Return the active application with this secret. Takes the same time for an application that does not exist.
-        ``address``: where it makes a request, which is its last use; empty: none.
+        ``address``: the caller's address, noted as the application's last use; empty: nothing is noted.
 
         Raises Refusal for a stored application while stored applications may be lost, because a deleted one could have
         returned."""

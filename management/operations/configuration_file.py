@@ -1,8 +1,8 @@
 """Configuration file: settings that a reload applies are changed in the file of the node, and are in effect at once.
 
-Order of a change: the new contents are read as a start would read them, written beside the file and flushed; then the
-settings take effect; then the file is replaced. An answer means that both have happened. If the process ends before
-that, the file is either the old one or the new one."""
+Order of a change: the new contents are read as a start would read them, written to a new file next to it and flushed;
+then the settings take effect; then the file is replaced. An answer means that both have happened. If the process ends
+before that, the file is either the old one or the new one."""
 
 import asyncio
 import hashlib
@@ -80,8 +80,8 @@ class ChangedSetting(msgspec.Struct):
 
 class ConfigurationChange(msgspec.Struct):
     """``diff``: unified, without secrets and without settings that are commented out. ``changed``: all settings that
-    take effect, including what others have changed in the file since it was read. ``version``: of the
-    file, before a dry run or after a change."""
+    take effect, including what others have changed in the file since it was read. ``version``: the version of the file,
+    before a dry run or after a change."""
 
     node: str
     file: str

@@ -23,8 +23,9 @@ _SWEEP_EVERY: Final = 1.0
 
 
 class _Session:
-    """``revision``: of its user; ``None``: the user logged in by OpenID Connect and is not a row here. ``ends``: expiry
-    on the node's clock; ``expires_at``: the same in Unix seconds. ``ended``: why the session has ended."""
+    """``revision``: the revision of its user; ``None``: the user logged in by OpenID Connect and is not a row here.
+    ``ends``: expiry on the node's clock; ``expires_at``: the same in Unix seconds. ``ended``: why the session has
+    ended."""
 
     __slots__ = ("address", "ended", "ends", "expires_at", "name", "revision", "role")
 

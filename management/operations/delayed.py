@@ -108,8 +108,8 @@ class DelayedMessageList:
         return DelayedContent(**msgspec.structs.asdict(self._record(key, held)), payload=payload, encoding=encoding)
 
     async def delete_here(self, name: str) -> bool:
-        """Delete one message of this node; return whether it still waited. It is gone from the disk then. Raises
-        Refusal."""
+        """Delete one message of this node; return whether it still waited. On return it is deleted from the disk.
+        Raises Refusal."""
         key = self._key(name)
         check_store_writable(self._server.tables)
         deleted = self._server.delayed.delete(key)

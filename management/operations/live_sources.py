@@ -31,7 +31,7 @@ _RATES: Final = ("recv_msg", "recv_oct", "send_msg", "send_oct")
 
 
 class Sources:
-    """The sources of one stream. They observe ``node``, which knows the stream as ``who``."""
+    """The sources of one stream. They observe ``node``, where ``who`` identifies the stream."""
 
     def __init__(
         self,

@@ -21,15 +21,15 @@ class DevicesQuery(PageQuery, kw_only=True):
 
 
 class CommandQuery(msgspec.Struct, kw_only=True):
-    """``path``: of the command, like ``/3/0/0``; ``msgType``: its kind, like ``read``."""
+    """``path``: the path of the command, like ``/3/0/0``; ``msgType``: its kind, like ``read``."""
 
     path: str
     msgType: str
 
 
 class DeviceRow(msgspec.Struct):
-    """A registered device, with the names of EMQX. ``imei``: endpoint name; ``lifetime``: seconds; ``version``: of
-    LwM2M; ``objectList``: path -> name of the object."""
+    """A registered device, with the names of EMQX. ``imei``: endpoint name; ``lifetime``: seconds; ``version``: the
+    version of LwM2M; ``objectList``: path -> name of the object."""
 
     imei: str
     lifetime: int
@@ -40,8 +40,8 @@ class DeviceRow(msgspec.Struct):
 
 
 class CommandAnswer(msgspec.Struct, kw_only=True):
-    """The last answer to a kind of command for a path. ``code``: of CoAP, like ``2.05``, and 6.01 while there is none.
-    ``reason``: of an answer that the device has not given."""
+    """The last answer to a kind of command for a path. ``code``: the CoAP code, like ``2.05``; 6.01 while there is no
+    answer. ``reason``: why the device has not answered."""
 
     imei: str
     msgType: str

@@ -80,7 +80,8 @@ def retiring(settings: Settings) -> list[int]:
 
 
 def _has_lock(data_dir: str, name: str) -> bool:
-    """Return whether a worker has used the directory. One that may not be looked at counts: its worker says so."""
+    """Return whether a worker has used the directory. A directory that cannot be read counts as used: its worker
+    reports the problem."""
     try:
         os.lstat(os.path.join(data_dir, name, LOCK))
     except (FileNotFoundError, NotADirectoryError):
@@ -202,5 +203,5 @@ def _cluster(place: WorkerPlace, cluster: ClusterSettings | None) -> ClusterSett
         servers=(f"nats://127.0.0.1:{place.nats_port}",),
         user=NATS_USER,
         password=place.nats_password,
-        strict_subscribe=True,  # after SUBACK, a message by any worker arrives, as with a single node
+        strict_subscribe=True,  # after SUBACK, messages from every worker arrive, as with a single node
     )

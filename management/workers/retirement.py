@@ -1,4 +1,4 @@
-"""The end of a worker that is no longer wanted: it gives its sessions to the others, and leaves the cluster."""
+"""The end of a worker that is no longer needed: it gives its sessions to the others, and leaves the cluster."""
 
 import asyncio
 import logging

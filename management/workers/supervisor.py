@@ -50,7 +50,7 @@ _ENVIRONMENT_OF_SYSTEMD: Final = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PI
 
 
 class StartFailed(Exception):
-    """A process could not start; its own output says why. The message is one line."""
+    """A process could not start; its own output contains the reason. The message is one line."""
 
 
 def run(settings: Settings, command: Sequence[str], config: str | None) -> int:

@@ -1,7 +1,7 @@
 """DatabaseSink: the common part of sinks that write rows with SQL statements.
 
-A batch is one statement. If the database refuses it because of a row, each half is written by itself, until the rows
-that are refused are known; they become dead letters, and the rest is written in order."""
+A batch is one statement. If the database refuses it because of a row, each half is written separately, until the
+refused rows are known; they become dead letters, and the rest is written in order."""
 
 from __future__ import annotations
 

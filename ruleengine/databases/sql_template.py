@@ -27,9 +27,9 @@ _PLACEHOLDER: Final = r"\$\{[^}]*\}"
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """What belongs together in a statement. ``literals`` are strings whose quotes are doubled; ``names`` and comments
-    contain no parameters. ``own_parameter``: a parameter in the dialect's own notation, which a template must not
-    contain. ``escapes``: a backslash has a meaning in ``literals``."""
+    """How a database's statements are divided into tokens, as regular expressions. ``literals`` are strings whose
+    quotes are doubled; ``names`` and comments contain no parameters. ``own_parameter``: a parameter in the dialect's
+    own notation, which a template must not contain. ``escapes``: a backslash has a meaning in ``literals``."""
 
     literals: str
     names: str

@@ -125,7 +125,7 @@ def _headers(event: Event) -> dict[str, object]:
 
 
 def _payload(event: Event) -> object:
-    """Undefined if the payload is only on disk: for a message that was dropped from a paged queue."""
+    """Return the payload; undefined if it is only on disk, because the message was dropped from a paged queue."""
     message = _message(event)
     return UNDEFINED if message.paged else _text_of(message.payload)
 

@@ -12,12 +12,12 @@ from taipan.broker.session.subscription import Subscription
 from .requests import accepted, connection_info, filters_of, message_of, options_of, properties_of, request, result_of
 
 Put = Callable[[str, str, Callable[[], Any]], None]
-"""Queues a request: client ID, method, and what makes it."""
+"""Queues a request: client ID, method, and a function that creates the request."""
 
 
 class Callbacks:
-    """Of one provider. ``wants``: whether a message with this topic is sent, by the hook. ``identify``: gives a message
-    its id."""
+    """The callbacks of one provider. ``wants``: returns whether the provider receives a message, by hook and topic.
+    ``identify``: gives a message its id."""
 
     def __init__(
         self, node: str, put: Put, wants: Callable[[str, str], bool], identify: Callable[[Message], None]

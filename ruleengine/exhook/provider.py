@@ -76,7 +76,7 @@ class Provider:
         self.connected = False
 
     def start(self) -> None:
-        """Introduce the node, and send events as soon as the provider has said which."""
+        """Introduce the node, and send events as soon as the provider has named them."""
         self._lanes.start(f"exhook {self.name}")
         self._task = asyncio.create_task(self._run(), name=f"exhook {self.name}")
 
@@ -223,7 +223,8 @@ class Provider:
 
     @property
     def may_ask(self) -> bool:
-        """Whether it decides about messages, or that is unknown and messages are refused until it is known."""
+        """Whether the provider decides about messages, or this is unknown and messages are refused until it is
+        known."""
         if self._hooks is None:
             return self._settings.request_failed_action == "deny"
         return MESSAGE_PUBLISH in self._hooks
@@ -233,8 +234,9 @@ class Provider:
         return self.may_ask and (self._questions is None or bool(self._questions.match(topic)))
 
     async def decision(self, make: Callable[[], Any]) -> Any:
-        """Return the answer about a message; None: there is none, which was counted. An answer without a value: it does
-        not ask for messages any more. ``make`` makes the request, a copy of the message, when it is sent."""
+        """Return the answer about a message; None: there was no answer, which was counted. An answer without a value:
+        the provider no longer decides about messages. ``make`` makes the request, a copy of the message, when it is
+        sent."""
         if self._is_down():
             return None
         async with self._turns:

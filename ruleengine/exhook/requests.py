@@ -31,7 +31,7 @@ def accepted(client: ClientInfo) -> Any:
 
 
 def properties_of(properties: Properties) -> list[Any]:
-    """Return EMQX's names and the values as text; of a User Property, the name is its own."""
+    """Return EMQX's names and the values as text; a User Property keeps its own name."""
     made = CLASSES["Property"]
     found: list[Any] = []
     for identifier, value in properties.items():

@@ -22,7 +22,7 @@ def is_plain(text: str) -> bool:
 
 def _extends(character: str) -> bool:
     code = ord(character)
-    # Marks and joiners; the skin tones are symbols by category, and halfwidth voicing marks are letters.
+    # Marks and joiners. Skin tones (category: symbols) and halfwidth voicing marks (letters) are listed by code.
     return (
         unicodedata.category(character) in ("Mn", "Me", "Mc")
         or code in (0x200C, 0x200D, 0xFF9E, 0xFF9F)

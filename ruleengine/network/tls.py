@@ -15,7 +15,7 @@ _AUTOMATIC: Final = "auto"
 
 
 def tls_params(order: int, ciphers: bool = False) -> tuple[Param, ...]:
-    """Return ``cacertfile``, ``keyfile``, ``certfile``, ``verify``, ``server_name_indication``; numbered from
+    """Return ``cacertfile``, ``keyfile``, ``certfile``, ``verify``, ``server_name_indication``, numbered from
     ``order``."""
     files = [
         ("cacertfile", Text("CA Certificates", "CA 证书"), Text("PEM file of the authorities that may have signed the "

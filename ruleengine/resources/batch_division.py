@@ -18,7 +18,7 @@ class BatchAnswer(NamedTuple):
 async def written_in_parts(count: int, write: Callable[[int, int], Awaitable[BatchAnswer]]) -> list[DeliveryOutcome]:
     """Return the outcomes of ``count`` rows, in order. ``write(start, end)`` writes a part of them.
 
-    Each half of a refused batch is written by itself, until only the invalid rows are left, which become dead
+    Each half of a refused batch is written separately, until only the invalid rows are left, which become dead
     letters."""
     outcomes = [DELIVERED] * count
     # The parts that have not been written, the first rows last.

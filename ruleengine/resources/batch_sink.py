@@ -26,7 +26,7 @@ _SHOWN: Final = 300
 
 
 class BatchSink(HttpSink):
-    """Sends batches. If a batch was refused, each half is sent by itself, until only the invalid rows are left, which
+    """Sends batches. If a batch was refused, each half is sent separately, until only the invalid rows are left, which
     become dead letters."""
 
     def __init__(self, context: SinkContext, url: str) -> None:
@@ -109,7 +109,7 @@ def address_params(port: int) -> tuple[Param, ...]:
 
 
 def https_params(order: int) -> tuple[Param, ...]:
-    """Return ``https_enabled`` and the parameters of TLS; numbered from ``order``."""
+    """Return ``https_enabled`` and the TLS parameters, numbered from ``order``."""
     return (
         Param("https_enabled", order, "boolean", Text("HTTPS", "启用 HTTPS"),
               Text("Connect by HTTPS", "使用 HTTPS 连接"), default=False),

@@ -31,7 +31,7 @@ class HttpClient:
     """Sends requests to one server. Follows no redirect, keeps no cookie, uses no proxy of the environment.
 
     A server may close a connection just as the next request is sent on it. A request that fails on a reused connection
-    before any answer is sent once more, on a new connection; nobody counts that as a failure.
+    before any answer is sent once more, on a new connection; this does not count as a failure.
     """
 
     def __init__(

@@ -178,8 +178,8 @@ class ResourceManager:
         return entry
 
     async def test(self, type: str, config: Mapping[str, object], id: str | None = None) -> None:
-        """Test whether the resource could be reached, without storing it; masked secrets are those of the resource
-        ``id``.
+        """Test whether the resource could be reached, without storing it. A masked secret is replaced by that of the
+        resource ``id``.
 
         Raises RuleEngineError."""
         kind = self.type(type)

@@ -1,17 +1,17 @@
 """What a cluster costs: ``python -m tools.bench.cluster`` (``ONLY="C1 C4"``, ``ROUNDS=3``, ``DUR=3``).
 
-Writes its section of ``docs/performance.md``. A NATS server and two or three nodes run as processes, each on cores as
-the system likes; figures of work are processor time, which holds up better than rates where all share two cores.
+Writes its section of ``docs/performance.md``. A NATS server and two or three nodes run as processes, on cores that the
+system chooses. Figures of work are processor time, which is more reliable than rates if all processes share two cores.
 
 - C1, C2: messages from node to node with QoS 0 and 1, of one pair and (m) of 500 pairs: processor time of both nodes a
   message, against that of a local delivery on one node with ``[cluster]``; that of the NATS server apart. As in
-  ``make bench``, connections and subscriptions do not count: what a run of one message for each publisher takes is
-  taken off.
+  ``make bench``, connections and subscriptions are excluded: the cost of a run with one message for each publisher is
+  subtracted.
 - C3: latency at 5,000/s from node to node and on one node.
 - C4: from SUBACK on one node until a message of another node arrives.
 - C5: CONNECT to CONNACK for a session with 1,000 queued messages on another node.
-- C6: clients of a node that is killed, until all are back on the others; (d) with sessions that stay, and three NATS
-  servers, of which the one is killed too that leads the bucket of sessions.
+- C6: clients of a node that is killed, until all are back on the others; (d) with persistent sessions and three NATS
+  servers, of which the leader of the bucket of sessions is also killed.
 - C8: retained messages of QoS 1 on 1,000 topics, until two or five nodes have them: processor time of all nodes a
   message, against that of a single node without ``[cluster]``.
 - C9: durable QoS 1 with and without a copy on the other node, to a session whose client is connected (D2), and to one

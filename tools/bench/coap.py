@@ -60,7 +60,8 @@ def request(code: int, path: tuple[str, ...], query: tuple[str, ...], payload: b
 def exchanges(
     pid: int, clients: list[Client], build: Callable[[int], bytes], seconds: float
 ) -> tuple[int, float, float]:
-    """Each client asks again when it is answered. Return the answers, the seconds and those of the processor."""
+    """Each client sends its next request when it receives an answer. Return the answers, the seconds and the seconds of
+    processor time."""
     poll = select.poll()
     numbers = {each.sock.fileno(): at for at, each in enumerate(clients)}
     for each in clients:

@@ -1,8 +1,8 @@
 """How long a durable publisher waits for PUBACK with and without a copy: ``python -m tools.bench.copy_latency``.
 
 Two nodes; a publisher has one QoS 1 message in flight at a time, for a persistent session that is offline. So each
-PUBACK takes a flush of the disk, and with a copy also that of the other node and the way there. Rounds (``ROUNDS=3``)
-with ``COUNT`` (1,000) messages each, in turn.
+PUBACK requires a flush of the disk and, with a copy, also the transfer to the other node and its flush. Rounds
+(``ROUNDS=3``) with ``COUNT`` (1,000) messages each, in turn.
 """
 
 import os

@@ -1,12 +1,12 @@
-"""What the dashboard's pages take in Chromium, against a node with many sessions and a whole history.
+"""The cost of the dashboard's pages in Chromium, against a node with many sessions and a full history.
 
 python -m tools.bench.dashboard [--sessions 200000] [--rate 10000] [--rounds 3] [--seconds 5]
                                 [--only first,list,tasks,mqtt] [--one-core]
 
-``first``: size of the first view, and when it is there on a processor slowed four times. ``list``: from a keystroke, or
-*Next*, to the new list. ``tasks``: the longest task of each page while messages cross the node. ``mqtt``: MQTT's p99
-with and without an open Overview. The node stays on one core, and is what ``make run`` runs. Chromium and the traffic
-are on whatever core is free; with ``--one-core`` on one together, which is not the node's.
+``first``: size of the first view, and the time until it appears on a processor slowed four times. ``list``: from a
+keystroke, or *Next*, to the new list. ``tasks``: the longest task of each page while messages cross the node. ``mqtt``:
+MQTT's p99 with and without an open Overview. The node stays on one core, and is what ``make run`` runs. Chromium and
+the traffic use whichever core is free; with ``--one-core`` they share one, which is not the node's.
 """
 
 import argparse

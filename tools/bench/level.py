@@ -1,4 +1,4 @@
-"""What durability costs those who do not use it: processor time per message of clean sessions at both levels.
+"""The cost of durability for clients that do not use it: processor time per message of clean sessions at both levels.
 
 ``python -m tools.bench.level`` (``ROUNDS=5``, ``DUR=3``) writes its section of ``docs/performance.md``. The rounds go
 level by level, each on a fresh node.

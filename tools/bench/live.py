@@ -3,7 +3,8 @@
 python -m tools.bench.live [--sessions 10000] [--rate 1000] [--rounds 3] [--seconds 5] [--every 1000]
                            [--watch figures=1&alarms=1]
 
-A node with so many sessions, through which so many messages a second pass; rounds without and with streams alternate.
+The node has ``--sessions`` sessions and handles ``--rate`` messages per second; rounds without and with streams
+alternate.
 """
 
 import argparse

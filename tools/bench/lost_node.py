@@ -3,8 +3,8 @@
 Three nodes with ``cluster.replicas = 1``. ``SESSIONS`` (10,000) sessions of clients that are offline are on the second
 one, with ``MESSAGES`` (10) queued messages each. It is killed and its data deleted; all clients connect to the others,
 again and again until they are accepted. Prints for how many seconds after the kill they waited: until half of them,
-99 % and all had all their messages, in order and once; and when the node ran again, and had left. With ``CLIENTS``,
-only so many of them come back, and the other sessions move without them; 0: none.
+99 % and all had all their messages, in order and once; and when the node ran again, and had left. ``CLIENTS`` limits
+how many of them reconnect (0: none); the other sessions move without their clients.
 """
 
 import asyncio

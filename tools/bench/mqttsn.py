@@ -1,7 +1,7 @@
 """What MQTT-SN clients cost: ``python -m tools.bench.mqttsn``.
 
 A node with one listener of MQTT-SN and one of MQTT runs in a process of its own. 100 clients publish with QoS 0 as fast
-as the node takes it, to one MQTT subscriber; then idle clients connect. The result is the processor time of the node,
+as the node accepts it, to one MQTT subscriber; then idle clients connect. The result is the processor time of the node,
 because other work on the machine changes it little, and the growth of its resident memory."""
 
 import argparse
@@ -117,7 +117,7 @@ def messages(pid: int, udp: int, tcp: int, seconds: float) -> None:
 
 
 def idle(pid: int, udp: int, count: int) -> None:
-    # So many that the tables with a limit are full, as that of the last events of clients.
+    # Enough to fill the tables that have a limit, such as the last events of clients.
     warm = [connect(udp, f"warm{number}") for number in range(4200)]
     before = resident(pid)
     clients = [connect(udp, f"idle{number:05}") for number in range(count)]

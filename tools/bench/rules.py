@@ -2,8 +2,8 @@
 
 ``python -m tools.bench.rules`` (``ROUNDS=5``, ``DUR=3``) writes its section of ``docs/performance.md``. The conditions
 take turns in each round, each on a fresh broker: Mosquitto; no rule; 1,000 rules on other topics; one rule that
-matches every message. The load is made here: all messages are the same, so that whole buffers of them go out at once
-and what arrives is counted by its length.
+matches every message. The load is generated here: all messages are the same, so that whole buffers of them go out at
+once and what arrives is counted by its length.
 """
 
 import base64

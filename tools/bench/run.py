@@ -1,10 +1,10 @@
 """Taipan and other brokers under the same load: ``make bench`` (``ONLY="S1 S2"`` or ``table``, ``ROUNDS``, ``DUR``).
 
 The broker runs on core 0 and the load generator on core 1. Per scenario the rounds go broker by broker, each on a
-fresh process, only one of them running at a time. Taipan runs compiled where that is fresh, which ``make bench``
-sees to unless ``COMPILED=no``. ``BROKERS="taipan mosquitto"`` takes some of those installed. Every
-run is kept in ``results/``; one of at least the issue's table in at least three rounds, against Mosquitto, also writes
-its sections of ``docs/performance.md``; ``python -m tools.bench.report`` writes them from kept files.
+fresh process, only one of them running at a time. Taipan runs compiled if the compiled modules are current, which
+``make bench`` ensures unless ``COMPILED=no``. ``BROKERS="taipan mosquitto"`` selects from the installed brokers. Every
+run is kept in ``results/``. A run of at least the issue's table in at least three rounds, against Mosquitto, also
+writes its sections of ``docs/performance.md``; ``python -m tools.bench.report`` writes them from kept files.
 """
 
 import datetime
@@ -77,7 +77,7 @@ def takes_part(broker: str, scenario: str) -> bool:
 
 
 def chosen(words: list[str]) -> list[str]:
-    """Return the scenarios that ``ONLY`` names: nothing or ``all`` is all of them, ``table`` those of the issue's
+    """Return the scenarios that ``ONLY`` names: all if it is empty or ``all``; for ``table``, those of the issue's
     table.
 
     Raises KeyError with the first unknown name.

@@ -142,7 +142,7 @@ def _compiled(symbol: str) -> Function:
     generator, member = _GENERATOR.fullmatch(name), _MEMBER.fullmatch(name)
     if generator is not None:
         name = f"{generator[2]}.{generator[1]}" if generator[2] else generator[1]
-    elif member is not None:  # what mypyc makes of a class besides its functions: to allocate and to free an object
+    elif member is not None:  # functions that mypyc generates for a class, to allocate and free objects
         name = member[1]
     return Function(name, ".".join(parts[:at]))
 

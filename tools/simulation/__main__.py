@@ -1,4 +1,5 @@
-"""``python -m tools.simulation --seeds 10000``: so many simulated clusters; exit status 1 if a promise was broken."""
+"""``python -m tools.simulation --seeds 10000``: simulates this number of clusters; exit status 1 if a promise was
+broken."""
 
 import argparse
 import logging

@@ -23,12 +23,12 @@ move without their clients."""
 
 
 class Sent:
-    """A message that a publisher sends. ``number``: of this publisher on this topic. ``clears``: an empty payload,
-    which deletes the retained message. ``again``: sent again as a new message, because the result of the first attempt
-    is unknown. ``node``: the node that it was sent to; empty if it was sent to several nodes, and it is unknown which
-    of them accepted it. ``unrouted``: accepted by a node that had not read the routes of the others since its start,
-    and whose log says that they receive nothing. ``first_at`` and ``last_at``: times of the first and last attempt;
-    ``acknowledged_at``: time of the first acknowledgement."""
+    """A message that a publisher sends. ``number``: counts the messages of this publisher on this topic. ``clears``: an
+    empty payload, which deletes the retained message. ``again``: sent again as a new message, because the result of the
+    first attempt is unknown. ``node``: the node that it was sent to; empty if it was sent to several nodes, and it is
+    unknown which of them accepted it. ``unrouted``: accepted by a node that had not read the other nodes' routes since
+    its start, and whose log reports that the other nodes receive nothing. ``first_at`` and ``last_at``: times of the
+    first and last attempt; ``acknowledged_at``: time of the first acknowledgement."""
 
     __slots__ = (
         "acknowledged", "acknowledged_at", "again", "clears", "first_at", "last_at", "node", "number", "publisher",
@@ -59,8 +59,9 @@ class Sent:
 
 
 class SimulatedClient:
-    """A client. ``expiry``: of its session. ``filters``: its topic filters, each with its QoS; it subscribes to them
-    again if the session is new. It publishes the messages that ``publish`` queues, at most ``window`` at a time."""
+    """A client. ``expiry``: the expiry interval of its session. ``filters``: its topic filters, each with its QoS; it
+    subscribes to them again if the session is new. It publishes the messages that ``publish`` queues, at most
+    ``window`` at a time."""
 
     def __init__(
         self, world: "World", name: str, expiry: int, filters: dict[str, int] | None = None, will: Will | None = None
@@ -74,12 +75,12 @@ class SimulatedClient:
         self.window = 10
         self.online = False
         self.unanswered = False  # whether its last CONNECT has no CONNACK
-        self.cut_off = False  # whether its session is that of a node that is cut off, and has no key of its own
+        self.cut_off = False  # whether its session is on a node that is cut off, and has no key of its own
         self.subscribed = False
-        self.sessions = 0  # that it was told of as new
-        # How many messages it had received when each of them began, and when that was.
+        self.sessions = 0  # the sessions that a CONNACK reported as new
+        # The number of messages received before each of these sessions began, and the time of that.
         self.begun: dict[int, float] = {}
-        # When it had its last SUBACK; of a session that has begun since: never.
+        # Time of the last SUBACK; infinity if the session has begun since then.
         self.subscribed_at = float("inf")
         self.node: SimulatedNode | None = None
         self.transport: SimulatedTransport | None = None
@@ -89,7 +90,7 @@ class SimulatedClient:
         self.wanted: SimulatedNode | None = None  # where it connects next; None: anywhere
         self.stopped = False
         self.asked_at = 0.0  # when it sent its last CONNECT, by the nodes' clocks
-        self._awaiting: dict[int, bytes] = {}  # QoS 2 identifiers that it has taken, each with its payload
+        self._awaiting: dict[int, bytes] = {}  # QoS 2 identifiers that it has accepted, each with its payload
         self._numbers: dict[str, int] = {}
         self._reader = Reader(V5)
         self._packet_id = 0
@@ -173,7 +174,7 @@ class SimulatedClient:
         """Connect to another node; the old connection may still exist."""
         self.wanted = node
         if self.rng.random() < 0.3 and self.online:
-            # Its half is open: the node learns of it by the takeover, or by our reset a moment later.
+            # The connection is half open: the node notices at the takeover, or at our reset a moment later.
             transport, old = self.transport, self.node
             assert transport is not None and old is not None
             self.world.note(f"{self.name} leaves its connection open")
@@ -444,7 +445,7 @@ class EndingClient(SimulatedClient):
 
     def __init__(self, world: "World", name: str, expiry: int, filters: dict[str, int]) -> None:
         super().__init__(world, name, expiry, filters)
-        self.rng = Random(f"{name} {world.seed}")  # of its own, so that the rest of a seed is the same without it
+        self.rng = Random(f"{name} {world.seed}")  # a separate one, so that the rest of a seed is the same without it
         self.present: bool | None = False
         self._wanted_present: bool | None = None
         self._ending: SimulatedNode | None = None
@@ -464,7 +465,7 @@ class EndingClient(SimulatedClient):
             self.world.loop.call_later(0.01, self._look, self.node.life, context=NOBODY)
 
     def disconnect(self) -> None:
-        # Before its CONNACK it gives up: a DISCONNECT would wait behind the CONNECT, which would still count.
+        # Before its CONNACK the client gives up: a DISCONNECT would wait after the CONNECT, which would still apply.
         if self.online:
             super().disconnect()
         else:
@@ -498,7 +499,7 @@ class EndingClient(SimulatedClient):
         clean = self.rng.random() < 0.1
         self._wanted_present = False if clean else self.present
         if clean or self.present is False:
-            self.present = None  # without CONNACK nobody knows how far it came
+            self.present = None  # without a CONNACK, the progress of the CONNECT is unknown
         assert self.node is not None
         if clean:
             self._clean_at.append((self.node, self.node.life))

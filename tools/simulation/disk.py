@@ -70,7 +70,7 @@ class SimulatedLog:
 
     def _written(self, seq: int) -> None:
         if self._life.over:
-            return  # ``crash`` has said what came of it, and another life may have written this batch
+            return  # ``crash`` has reported the outcome, and another life may have written this batch
         self._store(seq)
         self.durable_batch = self.written_batch = seq
         self.idle = True

@@ -68,7 +68,7 @@ class _Selector(selectors.BaseSelector):
             self.time += timeout
             self.turns = 0
         else:
-            self.time += 1e-9  # a timer may fire so much early: who waits on for the rest must not wait for ever
+            self.time += 1e-9  # a timer may fire this much early; waiting for the rest must not last indefinitely
             self.turns += 1
             if self.turns > MAX_TURNS:
                 raise Spinning

@@ -83,7 +83,7 @@ def _received_by_one_that_moves(world: "World", subscriber: SimulatedClient) -> 
     acknowledged, arrives at least once. Nothing at QoS 0 or 2 arrives twice, in any session; a message with DUP may be
     one that the client has forgotten with an earlier session."""
     if not subscriber.expiry:
-        return  # of a session that ends with its connection nothing goes along
+        return  # nothing is carried over from a session that ends with its connection
     counts: dict[tuple[str, bytes], int] = {}
     for topic, payload, _, dup, retain in subscriber.received:
         if not retain:
@@ -208,7 +208,7 @@ def _commands_cleared(world: "World") -> None:
         device = controller.device
         payload = found.get(device.topic, b"")
         clears = [each for each in world.messages if each.publisher == controller.name and each.acknowledged]
-        # Of several nodes that a message was sent to, one may accept it after it was received from another.
+        # If a message was sent to several nodes, one may accept it after it was received from another.
         of_it = [each for each in world.messages if each.publisher == device.name and each.payload == payload]
         for sent in of_it:
             after = sent.acknowledged_at

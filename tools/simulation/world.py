@@ -143,7 +143,7 @@ class World:
         self.may_begin_anew = FRESH in features or FORCED in features
         # Whether sessions may have ended with their nodes.
         self.sessions_end = FRESH in features
-        # Whether an operator has removed a node, with all that its disk has.
+        # Whether an operator has removed a node, with all data on its disk.
         self.forced_out = False
         self.stays = "ownership" not in features
         self.bursts = BURSTS in features
@@ -152,8 +152,8 @@ class World:
         self._calm = False
         level = "disk"
         cluster: dict[str, object] = {"strict_subscribe": True, "takeover": "fresh" if FRESH in features else "refuse"}
-        memory = Random(seed)  # of its own, so that the rest of a seed is the same without it
-        # By a generator of its own as well.
+        memory = Random(seed)  # a separate one, so that the rest of a seed is the same without it
+        # Chosen by a separate generator as well.
         piece = Random(f"pieces {seed}").choice((2, 3)) if PIECES in features else PIECE_MESSAGES
         if REPLICAS in features:
             cluster |= {"replicas": 1, "replica_timeout": 1.0, "failover_after": 6.0}
@@ -162,7 +162,7 @@ class World:
             self.directory = Path(
                 tempfile.mkdtemp(prefix="taipan-simulation-", dir=shared if shared.exists() else None)
             )
-        # Of timeouts: a hundred pieces, each of them written to a slow disk, take longer than one.
+        # For timeouts: writing a hundred pieces to a slow disk takes longer than writing one.
         self.timeout_factor = 3.0 if PIECES in features else 1.0
         for number in range(nodes):
             name = f"n{number + 1}@127.0.0.1"
@@ -190,8 +190,8 @@ class World:
     def accepted(self, client: SimulatedClient, present: bool) -> None:
         """Handle a CONNACK with success."""
         if self.may_begin_anew and client.node is not None:
-            # The node is cut off, and the session is another one than that of the key: what was sent there is new to
-            # this one, and what is sent here is new to that one.
+            # The node is cut off, and its session is not the one of the key: messages sent to the key's session are new
+            # here, and messages sent here are new there.
             cut_off = client.node.name not in [key.node for key in self.session_keys() if key.client_id == client.name]
             client.unanswered = client.unanswered or (cut_off and present)
             if cut_off or client.cut_off:
@@ -201,11 +201,12 @@ class World:
         if not client.expiry or self.sessions_end:
             return
         if client.sessions and not present and client not in self.ending:
-            # One that has started without NATS serves clients all the same (``cluster.isolated``).
+            # A node that has started without NATS still serves clients (``cluster.isolated``).
             if client.node is None or client.node.knows_sessions:
                 self.wrong(f"{client.name} lost its session")
         for node in self.nodes:
-            # With Clean Start no node is waited for that is away, and may have an older connection for a moment.
+            # A CONNECT with Clean Start does not wait for an absent node, which may have an older connection for a
+            # moment.
             asked, at = client.asked_at, client.node
             # Nor does a node that is cut off know that another one runs in its place, and has moved its sessions.
             certain = client not in self.ending and REPLICAS not in self.features
@@ -224,7 +225,7 @@ class World:
         """Return the keys of sessions in the bucket, as a running node reads them."""
         cluster = next((node.server.cluster for node in self.nodes if node.running), None)
         if cluster is None:
-            return []  # the last one has died since it sent the CONNACK that a client is reading
+            return []  # the last node has died since it sent the CONNACK that a client is reading
         assert isinstance(cluster, NatsCluster)
         values = [entry.value for entry in self.hub.buckets[BUCKET].last.values() if entry.value is not None]
         found = [cluster.session_keys.places.value_of(value) for value in values]
@@ -461,7 +462,7 @@ class World:
             (0.7, self._stop_server),
             (4.0 if "rows" in self.features else 0.0, self._change_some_row),
         ]
-        # Not all kinds in every run, so that those that are there meet each other more often.
+        # A run leaves out some kinds of faults, so that the others coincide more often.
         weights = [weight if rng.random() < 0.6 else 0.0 for weight, _ in kinds]
         end = self.loop.time() + rng.uniform(3.0, 25.0)
         pace = rng.choice((0.3, 1.0, 3.0))
@@ -561,7 +562,7 @@ class World:
         return all(each.running and each.copied for each in self.nodes)
 
     def replaced(self, node: SimulatedNode) -> None:
-        """Start a node again that has learned that another one runs in its place, as its process would."""
+        """Restart a node, as its process would, after it has learned that another node runs in its place."""
         self.note(f"{node.name} was replaced")
         owner = node.life
 
@@ -772,7 +773,7 @@ class World:
             return False
         if REPLICAS in self.features and not self._all_copied():
             return False
-        # A key without a node waits for one that has not seen it.
+        # A key without a node waits for a node that has not seen it.
         if ENDS in self.features and not all(key.node for key in self.session_keys()):
             return False
         return promises.rows_agree(self) and promises.retained_agrees(self)
@@ -784,7 +785,7 @@ class World:
         for session in [*broker.sessions, *getattr(broker.sessions, "internal", {}).values()]:
             if session.queued or session.inflight or session.replays is not None:
                 return f"{session!r} has {session.queued} queued and {len(session.inflight)} in flight"
-        # A question that was lost among the faults is asked again when its time is over.
+        # A request that a fault lost is sent again after its timeout.
         for table, client_id, _ in node.server.tables.rows():
             if table == "handover":
                 return f"the session of {client_id} is still coming"

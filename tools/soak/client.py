@@ -113,7 +113,7 @@ class Client:
         self.over_web_socket = False
         self.wait = WAIT
         self.expiry = FOREVER
-        self.may_begin_anew = False  # its session may be gone whenever it connects
+        self.may_begin_anew = False  # its session may have ended before any CONNECT
         # When it left for the last time at the earliest, for a session of the last CONNACK, and at the latest.
         self._left = (0.0, 0.0)
         # Whether an unanswered CONNECT may have started a new session after the last one had expired.
@@ -147,7 +147,7 @@ class Client:
         asked = time.monotonic()
         if clean_start:
             self.ending()
-        # A session that was there stays, whether or not this is answered.
+        # An existing session continues, whether or not this CONNECT is answered.
         self.unsure = unsure or clean_start or not held
         replaced = self._replaced
         self._replaced = replaced or (self.expiry < FOREVER and not self._must_be_there())
@@ -191,7 +191,7 @@ class Client:
         return time.monotonic() < self._left[0] + self.expiry - SLACK
 
     def _must_be_gone(self, asked: float) -> bool:
-        # One whose end of connection was not written down counts as left when the node was back.
+        # If the end of its connection was not stored, the session counts as disconnected from the node's restart on.
         return self.expiry < FOREVER and asked > max(self._left[1], self.promises.ready_at) + self.expiry + SLACK
 
     async def ask(self, packet: Packet, answer: type, packet_id: int) -> Any:
@@ -390,7 +390,7 @@ class Publisher(Client):
         if publish is None or message is None or not publish.topic.startswith("q/") or packet.reason_code != 0x97:
             self.fault(f"reason code {packet.reason_code:#x} in {packet}")
             return
-        # One that was sent again may have been taken the first time.
+        # A message that was sent again may have been accepted the first time.
         self.promises.refused(message, certain=not publish.dup)
         self.unfinished.pop(packet.packet_id, None)
 
@@ -421,7 +421,7 @@ class Receiver(Client):
             self.promises.ended(self.session)
 
     def ending(self) -> None:
-        # The client's side of it goes now, whatever becomes of the node's.
+        # The client's part of the session ends now, even if the node's part does not.
         self.awaiting.clear()
         self.promises.ending(self.session)
 
@@ -468,7 +468,7 @@ class Receiver(Client):
         return self._next
 
     def answered(self, packet: Packet) -> None:
-        # In the turn in which it is read, so that whatever is sent after it comes after it in the record too.
+        # Recorded as soon as the answer is read, so that everything sent after it also follows it in the record.
         if isinstance(packet, Suback):
             for topic_filter, qos in self._filters:
                 self.promises.subscribed(self.session, topic_filter, qos)
@@ -494,7 +494,7 @@ class Receiver(Client):
         if packet.qos == 2:
             known = self.awaiting.get(packet.packet_id)
             self.session.note(f"PUBLISH {packet.packet_id} dup={packet.dup} {packet.payload[:30]!r}")
-            # MQTT 3.1 does not say that a session is a new one, and a CONNACK that does may be lost.
+            # MQTT 3.1 does not report that a session is new, and a CONNACK that reports it may be lost.
             if known is None or (known != packet.payload and self.may_begin_anew):
                 self.awaiting[packet.packet_id] = packet.payload
                 self._deliver(packet)

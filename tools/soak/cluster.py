@@ -81,7 +81,7 @@ class MovingPublisher(Publisher):
             self.stay += 1
             for message, _ in self.unfinished.values():
                 if message is not None:
-                    # Which of the two nodes takes it is open, so it has no order with anything else.
+                    # Either of the two nodes may accept the message, so it has no order relative to others.
                     message.publisher = message.name
         super().opened(present)
 
@@ -89,7 +89,7 @@ class MovingPublisher(Publisher):
         if publish is None or message is None or packet.reason_code != 0x97:
             self.fault(f"reason code {packet.reason_code:#x} in {packet}")
             return
-        # One that was sent again may have been taken the first time, by another node.
+        # A message that was sent again may have been accepted the first time, by another node.
         self.promises.refused(message, certain=False)
         message.candidates = set()
         self.unfinished.pop(packet.packet_id, None)
@@ -133,7 +133,7 @@ class ClusterSoak:
             for client in self.clients:
                 client.expected_disconnects += (USE_ANOTHER_SERVER,)  # by a node in whose place another one runs
         self.commands = Commands(random.Random(seed), lambda: [node.port for node in self.nodes])
-        self.disk_full = 0  # the last cycle in which it was
+        self.disk_full = 0  # the last cycle with a full disk
 
         for client in [*self.moving, *self.members]:
             client.may_begin_anew = self.fresh
@@ -424,7 +424,7 @@ class ClusterSoak:
             await asyncio.sleep(0.05)
             for receiver in self.receivers:
                 if not receiver.connected:
-                    # An older CONNECT of it came later: a node was paused.
+                    # An older CONNECT of this client arrived later: a node was paused.
                     await self._patiently(f"{receiver.client_id} connects", lambda r=receiver: self._again(r))
             left = promises.owed()
             if left != owed:
@@ -450,10 +450,10 @@ class ClusterSoak:
     async def _publish_once_more(self) -> None:
         """Publish after the faults: whatever was lost with a session, these messages must reach every subscriber."""
         before = -1
-        # Until sessions that moved have all that was on its way to them, and no CONNECT of before is under way.
+        # Wait until moved sessions have received all pending messages, and no earlier CONNECT is in progress.
         while before != self.promises.delivered or not all(receiver.connected for receiver in self.filters):
             for receiver in self.filters:
-                # The CONNACK that said that its session is a new one may have been lost.
+                # The CONNACK that reported a new session may have been lost.
                 await self._patiently(f"{receiver.client_id} subscribes", lambda r=receiver: self._subscribed(r))
             before = self.promises.delivered
             await asyncio.sleep(CALM)

@@ -234,8 +234,8 @@ class Failures:
                 for how in self.HOW if numbers(number) else ():
                     reader, writer = os.pipe()
                     if not (child := os.fork()):
-                        gc.disable()  # it would only look at what the parent has
-                        # It goes on with the loop where it stands.
+                        gc.disable()  # it would only examine the parent's objects
+                        # The child continues with the loop in its present state.
                         asyncio._set_running_loop(loop)
                         os.close(reader)
                         disturbed = f"{how} {number} {writer}"
@@ -279,7 +279,7 @@ class Failures:
         except BaseException as error:
             os.write(2, f"{disturbed}: {error!r} at {_place(error)}\n".encode())
             os._exit(3)
-        # Nothing of the parent's is to be ended here.
+        # Do not end any of the parent's objects here.
         os._exit(0)
 
     def _after(self, run: Run, batches: int, disturbed: str) -> list[str]:

@@ -59,7 +59,7 @@ class User(msgspec.Struct, array_like=True, frozen=True):
 
 
 class ManualWriter:
-    """The same jobs as ``persistence.log.log_writer.Writer``, one for each ``step``, each tried once."""
+    """Runs the same jobs as ``persistence.log.log_writer.Writer``: each ``step`` tries one job once."""
 
     def __init__(self, log: SqliteLog, journal: WriteAheadLog) -> None:
         self._log = log

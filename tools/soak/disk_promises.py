@@ -33,14 +33,14 @@ class SentMessage:
 class ClientSession:
     """A durable session, from the client's point of view."""
 
-    exists: bool | None = False  # None: a CONNECT or DISCONNECT that began or ended it was not answered
+    exists: bool | None = False  # None: unknown, because a CONNECT or DISCONNECT was not answered
     filters: dict[str, int] = field(default_factory=dict)  # QoS, MAYBE or OFF
     owed: set[str] = field(default_factory=set)
     answered: set[str] = field(default_factory=set)  # PUBACK or PUBREC was sent
     arrived: dict[str, int] = field(default_factory=dict)  # QoS 2: Packet Identifier, 0 after PUBREL
     awaiting: dict[int, str] = field(default_factory=dict)  # until PUBREL
-    ending: set[str] = field(default_factory=set)  # what a session had whose end is not certain yet
-    stale: set[str] = field(default_factory=set)  # what a session of this name had that has ended
+    ending: set[str] = field(default_factory=set)  # messages of a session whose end is not certain yet
+    stale: set[str] = field(default_factory=set)  # messages of an ended session of this name
     unreleased: set[int] = field(default_factory=set)  # inbound: PUBREC was read, PUBREL not sent
     free: set[int] = field(default_factory=set)  # inbound: PUBCOMP was read
 
@@ -70,10 +70,10 @@ class DiskPromises:
         self.messages: dict[str, SentMessage] = {}
         self.sides: dict[str, ClientSession] = {}
         self.refused: set[str] = set()
-        self.retained: dict[str, list[str]] = {}  # topic -> what it may be
-        self.armed: set[str] = set()  # wills that are certainly stored, of clients that are there
-        self.waived: set[str] = set()  # wills whose clients said goodbye, and that is certainly stored
-        # Digests of the users: as they were promised last, and as they may be since.
+        self.retained: dict[str, list[str]] = {}  # topic -> the values that it may have
+        self.armed: set[str] = set()  # wills that are certainly stored, of connected clients
+        self.waived: set[str] = set()  # wills whose clients sent DISCONNECT, and this is certainly stored
+        # Digests of the users: the last promised ones, and the possible ones since then.
         self.users: list[Digests] = [{USERS: (0, bytes(16))}]
         self.promised = 0
         self._goodbyes: dict[str, int] = {}
@@ -180,7 +180,7 @@ class DiskPromises:
         self.retained[topic].pop()
 
     def acknowledged(self, name: str, publisher: str, packet_id: int) -> None:
-        """Record a PUBACK or PUBREC; ``packet_id``: of a PUBREC to a durable session, otherwise 0."""
+        """Record a PUBACK or PUBREC. ``packet_id``: the identifier in a PUBREC to a durable session, otherwise 0."""
         message = self.messages[name]
         message.acknowledged = True
         for client_id in message.candidates:
@@ -190,7 +190,7 @@ class DiskPromises:
                 side.owed.add(name)
         if packet_id:
             self.side(publisher).unreleased.add(packet_id)
-            # It waited for the disk, behind every goodbye that was said before it was sent.
+            # The acknowledgement waited for the disk, after every DISCONNECT that was sent before the message.
             self.waived |= {each for each, order in self._goodbyes.items() if order <= message.order}
 
     def refusal(self, name: str) -> None:
@@ -246,7 +246,7 @@ class DiskPromises:
     # --- what must be
 
     def check(self, outcome: Outcome) -> list[str]:
-        """Return what was promised and is missing, and what exists although it must not; one line each."""
+        """Return one line for each promised item that is missing, and for each item that exists but must not."""
         wrong: list[str] = []
         for client_id, side in self.sides.items():
             found = outcome.sessions.get(client_id)

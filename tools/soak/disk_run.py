@@ -131,7 +131,7 @@ class Run:
         elif what < 0.75:
             if client.durable:
                 client.take()
-                client._gone()  # of the connection that is taken over nothing is read any more
+                client._gone()  # nothing more is read from a connection that is taken over
                 client.connect(False)
         elif client.client_id == "change5":
             client.leave(end=True)

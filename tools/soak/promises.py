@@ -52,13 +52,13 @@ class Published:
         self.sent_at = sent_at
         self.acked_at = 0
         self.candidates: set[Subscriber] = set()
-        self.got: dict[Subscriber, int] = {}  # how often with QoS 2
-        self.moved: set[Subscriber] = set()  # those that move and have it with QoS 2, by whichever session
+        self.got: dict[Subscriber, int] = {}  # number of deliveries with QoS 2
+        self.moved: set[Subscriber] = set()  # moving subscribers that have it with QoS 2, in any session
         self.events: list[tuple[float, str]] = []
         self.settled = False
         self.refused = False
         self.expiry = expiry
-        # When it expires at the earliest, as it was sent first, and at the latest, as it was sent again.
+        # The earliest expiry, counted from the first attempt, and the latest, counted from the last one.
         self.owed_until = self.expired_at = time.monotonic() + expiry if expiry else float("inf")
 
     def sent_again(self) -> None:
@@ -85,10 +85,10 @@ class Subscriber:
 
     def __init__(self, client_id: str) -> None:
         self.client_id = client_id
-        self.ordered = True  # members of a group read side by side
-        self.mortal = False  # it expires; when it comes back all the same, everything is owed to it
-        self.moves = False  # its session may begin anew at another node, which gets the rest of the one before
-        self.counts_from = 0.0  # when what is published counts; it has no promise of what was before
+        self.ordered = True  # members of a group read at the same time
+        self.mortal = False  # it expires; if it still exists at a reconnect, everything is owed to it
+        self.moves = False  # another node may start a new session, and receives the rest of the previous one
+        self.counts_from = 0.0  # no promise covers messages published before this time
         self.filters: dict[str, _Filter] = {}
         self.owed: set[Published] = set()
         # publisher, topic, QoS, QoS of the delivery -> order of the newest message that came
@@ -155,7 +155,7 @@ class Promises:
         self.retained: dict[str, _RetainedTopic] = {}
         self.events: deque[tuple[float, str]] = deque(maxlen=2000)
         self.violations: list[str] = []
-        self.stopping = False  # the node was told to stop
+        self.stopping = False  # the node was ordered to stop
         self.ready_at = 0.0  # when it was last ready, on the monotonic clock
         self.expired = 0
         self.sessions_expired = 0
@@ -165,7 +165,7 @@ class Promises:
         self.delivered = 0
         self.lost = 0
         self.duplicates = 0
-        self.repeated = 0  # QoS 1, which is allowed to
+        self.repeated = 0  # repeated QoS 1 messages, which are allowed
         self.disorder = 0
         self.other = 0
         self._order = 0
@@ -296,7 +296,7 @@ class Promises:
         message.candidates = set()
 
     def refused(self, message: Published, certain: bool) -> None:
-        """Record a 0x97: if that is ``certain``, no subscriber may receive the message."""
+        """Record a 0x97. If this refusal is ``certain``, no subscriber may receive the message."""
         self.refusals += 1
         message.refused = certain
         message.candidates = set()

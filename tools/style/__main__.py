@@ -1,4 +1,5 @@
-"""Print what is above the budget; ``--budget`` lowers it to what is there, ``FILE ...`` prints all hits of files."""
+"""Print what is above the budget; ``--budget`` lowers the budget to the present counts, ``FILE ...`` prints all hits of
+files."""
 
 import sys
 from pathlib import Path

@@ -112,8 +112,8 @@ class WithoutEffect(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct):
-    """What an import stores. ``rules``: access rules, subject by subject, as they are to be tried. ``bans``: whether
-    the file has the ``kick`` of each. ``carried``: by section."""
+    """What an import stores. ``rules``: access rules, subject by subject, in the order in which they are checked.
+    ``bans``: each with whether the file has its ``kick``. ``carried``: by section."""
 
     users: list[StoredUser] = []
     rules: list[AccessRule] = []

@@ -98,7 +98,8 @@ class OpenIdLogins:
         return Begun(cookie, _with(metadata.authorization_endpoint, query))
 
     async def finish(self, query: Mapping[str, str], cookie: str, address: str) -> Caller:
-        """Complete a login: return the caller of its new session. ``query``: of the callback. Raises OpenIdRefused."""
+        """Complete a login: return the caller of its new session. ``query``: the query of the callback. Raises
+        OpenIdRefused."""
         try:
             person = await self._person(query, cookie, address)
         except OpenIdRefused as refused:

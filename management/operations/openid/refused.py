@@ -8,8 +8,8 @@ SETTING: Final = "dashboard.openid"
 
 
 class OpenIdRefused(Exception):
-    """``reason``: what the page explains; ``dashboard_openid_<reason>`` is its counter. ``detail``: for the log,
-    without secrets. ``setting``: the setting that has to do with it."""
+    """``reason``: what the page explains; ``dashboard_openid_<reason>`` is its counter. ``detail``: text for the log,
+    without secrets. ``setting``: the setting to check."""
 
     def __init__(self, reason: OpenIdReason, detail: str, setting: str = "") -> None:
         super().__init__(f"{reason}: {detail}")

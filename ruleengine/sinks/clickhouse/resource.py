@@ -16,7 +16,7 @@ from ...resources.resource import ResourceType
 from ...resources.sink import SinkContext, buffered
 
 _CODE: Final = re.compile(rb"Code: ([0-9]{1,5})")
-# Authentication, permissions, and the database: somebody has to change a configuration.
+# Authentication, permissions, and the database: an operator has to change a configuration.
 _CONFIGURATION: Final = frozenset({81, 192, 193, 194, 195, 291, 497, 516})
 # Time-outs, limits of the server, and replicas that are away.
 _LATER: Final = frozenset({159, 160, 164, 201, 202, 203, 209, 210, 225, 236, 241, 242, 243, 252, 279, 285, 319, 999})

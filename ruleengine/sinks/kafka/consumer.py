@@ -105,7 +105,7 @@ class KafkaConsumer:
             await client.close()
 
     async def _watch(self, client: KafkaClient, joined: asyncio.Event) -> None:
-        """Note whether the cluster answers. aiokafka tries again by itself, and says nothing."""
+        """Note whether the cluster answers. aiokafka retries automatically, and does not report failures."""
         while True:
             with contextlib.suppress(TimeoutError):  # it usually joins sooner
                 async with asyncio.timeout(self._node.settings.liveness_interval):
@@ -121,7 +121,7 @@ class KafkaConsumer:
 
     async def _loop(self, consumer: AIOKafkaConsumer) -> None:
         loop = asyncio.get_running_loop()
-        # Until when nothing of a partition is taken. A member that asks for nothing would have to leave the group.
+        # When reading from a partition continues. A member that requests nothing would have to leave the group.
         paused: dict[TopicPartition, float] = {}
         while True:
             now = loop.time()

@@ -2,7 +2,7 @@
 
 All records of a call become one batch for each partition (or several, if they are too large for one), and one request
 for each broker that leads some of these partitions. If a broker refuses a batch because of a record, each half is sent
-by itself, until the records that are refused are known; the order within a partition holds."""
+separately, until the refused records are known; the order within a partition is kept."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Kafka(Sink):
             raise missing("cramjam", "kafka")
         if self._client is None:
             client = self._client = KafkaClient(self._settings, self._networks)
-            # It stays when the client connects again: with another identity, it would write a batch twice.
+            # The producer is kept when the client reconnects: with another identity, it would write a batch twice.
             self._producer = KafkaProducer(
                 client,
                 self._compression,

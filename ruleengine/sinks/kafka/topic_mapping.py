@@ -43,7 +43,7 @@ class Unpublishable(Exception):
 
 
 class Published(msgspec.Struct, frozen=True):
-    """The message of a record. ``hops``: of the message from which the record was made."""
+    """The message of a record. ``hops``: the hops of the message from which the record was created."""
 
     topic: str
     payload: bytes

@@ -88,7 +88,7 @@ class OpenTsdb(HttpSink):
         return await self._put(points, f"{self._url}/api/put{options.query}")
 
     async def _put(self, points: list[DataPoint], url: str) -> list[DeliveryOutcome]:
-        """The outcome of each point. If the answer does not say which points failed, each half is sent by itself."""
+        """The outcome of each point. If the answer does not name the failed points, each half is sent separately."""
         body = msgspec.json.encode([_wire(each) for each in points])
         reply = await self.request("POST", url, _HEADERS, body)
         if isinstance(reply, DeliveryOutcome):

@@ -1,8 +1,8 @@
 """PostgresqlConnection: writes rows through a connection of asyncpg.
 
-PostgreSQL says which types the parameters of a statement have. Each value is sent as text with a cast to its type, so
-that PostgreSQL converts it, and says what it cannot convert. The rows of an INSERT statement are one array for each
-parameter: the statement is the same for any number of rows, and is prepared once."""
+PostgreSQL reports the types of the parameters of a statement. Each value is sent as text with a cast to its type, so
+that PostgreSQL converts it, and reports values that it cannot convert. The rows of an INSERT statement are one array
+for each parameter: the statement is the same for any number of rows, and is prepared once."""
 
 from __future__ import annotations
 

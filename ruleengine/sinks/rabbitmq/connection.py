@@ -44,7 +44,7 @@ class MessageRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RabbitLogin:
-    """What a connection is opened with. ``heartbeat`` and ``timeout`` are in seconds."""
+    """The parameters with which a connection is opened. ``heartbeat`` and ``timeout`` are in seconds."""
 
     host: str
     port: int

@@ -82,7 +82,7 @@ class RabbitSink(Sink):
         messages = [(at, _decode(each.request)) for at, each in enumerate(rows)]
         outcomes: list[DeliveryOutcome | None] = [None] * len(rows)
         away = ""
-        # After a refusal, each message is published by itself, to find the one that is refused.
+        # After a refusal, each message is published separately, to find the refused one.
         parts = [messages]
         created = False
         while parts and not away:

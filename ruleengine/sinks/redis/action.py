@@ -28,7 +28,7 @@ _Word = bytes | Template
 
 
 class DataToRedis:
-    """Fills in the words of the command. A word stays one, whatever is filled in."""
+    """Fills in the words of the command. A word remains one word, whatever value is filled in."""
 
     def __init__(self, context: ActionContext) -> None:
         """Raises ParamError."""

@@ -30,7 +30,7 @@ _decode: Final = msgspec.msgpack.Decoder(list[bytes]).decode
 
 
 class RedisSink(Sink):
-    """What the three types share: the login, and how a connection is opened."""
+    """The common part of the three types: the login, and how a connection is opened."""
 
     def __init__(self, context: SinkContext) -> None:
         """Raises ParamError."""
