@@ -69,7 +69,6 @@ MODULES = (
     "cluster/links/link_receiver",
     "cluster/links/link_writer",
     "cluster/nats/protocol",
-    "cluster/nats/watch",
     "cluster/shared/retained",
     "cluster/shared/retained_order",
     "cluster/shared/retained_values",

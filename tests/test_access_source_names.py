@@ -23,7 +23,8 @@ EXCEPTIONS: Final = (
         "stored",
         """broker/channel/user_changes.py broker/node_cluster.py broker/server.py broker/store_alarms.py
         management/api/acl.py management/api/auth_mnesia.py management/api/credentials.py
-        management/ctl/access_commands.py management/operations/acl.py management/operations/backup/backup.py
+        management/ctl/access_commands.py management/ctl/changed_objects.py management/operations/acl.py
+        management/operations/backup/backup.py
         management/operations/backup/emqx_formats.py management/operations/backup/export_file.py
         management/operations/backup/import_changes.py management/operations/backup/import_file.py
         management/operations/backup/import_plan.py management/operations/users.py""",

@@ -9,9 +9,10 @@ NAME = re.compile(r"`(_?[A-Z]\w+)\.(\w+)`")
 
 
 def members() -> dict[str, set[str]]:
-    """The functions and fields of each class of the package."""
+    """The functions and fields of each class of the package, and of what starts it."""
     found: dict[str, set[str]] = {}
-    for file in (ROOT / "broker" / "cluster" / "moving").glob("*.py"):
+    cluster = ROOT / "broker" / "cluster"
+    for file in (*(cluster / "moving").glob("*.py"), cluster / "nats_cluster.py"):
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             if isinstance(node, ast.ClassDef):
                 names = found.setdefault(node.name, set())

@@ -300,14 +300,14 @@ async def test_data_before_a_fault_is_passed_on(certificates: Certificates, vers
 async def test_abort(certificates: Certificates, version: ssl.TLSVersion) -> None:
     async with securing(certificates, version) as secure:
         transport, protocol, client = await secure.connect()
-        transport.write(bytes(6_000_000))
+        transport.write(bytes(60_000_000))
         transport.abort()
         transport.write(b"more")
         assert transport.get_write_buffer_size() == 0 and protocol.lost == []
         await until(lambda: protocol.lost)
         assert protocol.lost == [None] and transport.fd == -1
         with pytest.raises(OSError):
-            await receive(client, 6_000_000)
+            await receive(client, 60_000_000)
 
 
 @with_tls
