@@ -51,7 +51,7 @@ class Beginner(Protocol):
 class PolledTls(PolledTransport):
     """A socket with TLS. ``begin`` the handshake, with the protocol that decides what follows."""
 
-    __slots__ = ("_last", "_loss", "_sock", "_state", "_timer")
+    __slots__ = ("_last", "_loss", "_read_waits", "_sock", "_state", "_timer")
 
     def __init__(self, poller: Poller, sock: PolledSocket, peer: object, name: object) -> None:
         super().__init__(poller, sock.fileno(), peer, name)
@@ -59,10 +59,12 @@ class PolledTls(PolledTransport):
         self._state = _HANDSHAKE
         self._last = False  # OpenSSL has seen the end, which the next read returns; epoll does not report it again
         self._loss: OSError | None = None  # the same for a loss
+        self._read_waits = False  # for the socket to accept an answer
         self._timer: asyncio.TimerHandle | None = None
         poller.add(self)
 
     def begin(self, beginner: Beginner) -> None:
+        self._poller.watch_reads()
         self.set_protocol(beginner)
         self._watch(IN)
 
@@ -151,11 +153,14 @@ class PolledTls(PolledTransport):
         OSError for a loss that no data precedes. An end or a loss after data sets ``_last``."""
         if self._loss is not None:
             raise self._loss
+        poller = self._poller
         data = b""
         more: list[bytes] | None = None
         size = 0
+        poller.reading = self.fd
         try:
             for _ in range(RECORDS):
+                poller.reads += 1
                 record: bytes = self._sock.read(RECORD)
                 if not record:
                     self._last = True
@@ -173,14 +178,17 @@ class PolledTls(PolledTransport):
         except SSLWantReadError:
             if not size:
                 return None
-        except SSLWantWriteError:  # an answer to a key update
-            self._watch(self.events | OUT)
+        except SSLWantWriteError:  # an answer to a key update, which the socket does not accept yet
+            self._read_waits = True
+            self._watch((self.events | OUT) & ~IN)
             if not size:
                 return None
         except OSError as error:
             if not size:
                 raise
             self._last, self._loss = True, error
+        finally:
+            poller.reading = -1
         return data if more is None else b"".join(more)
 
     def resume_reading(self) -> None:
@@ -193,12 +201,17 @@ class PolledTls(PolledTransport):
         if self._state == _HANDSHAKE:
             self._take_step()
             return
+        poller = self._poller
+        poller.reading = self.fd
+        poller.reads += 1
         try:
             data = os.read(self.fd, READ_BYTES) if self._state == _REFUSED else self._sock.read(RECORD)
         except (BlockingIOError, SSLWantReadError, SSLWantWriteError):
             return
         except OSError:
             data = b""
+        finally:
+            poller.reading = -1
         if not data:
             self._end_later(None)
 
@@ -230,7 +243,12 @@ class PolledTls(PolledTransport):
     def send_pieces(self) -> None:
         if self._state == _HANDSHAKE:
             self._take_step()
-        elif self._pieces is None:
+            return
+        if self._read_waits:
+            self._read_waits = False
+            if not self._paused and not self._closing:
+                self._watch(self.events | IN)
+        if self._pieces is None:
             self._watch(self.events & ~OUT)
             self.read()
         else:
@@ -263,6 +281,9 @@ class PolledTls(PolledTransport):
             self._end_later(None)
             return
         self._state = _SHUTDOWN
+        poller = self._poller
+        poller.reading = self.fd
+        poller.reads += 1
         try:
             self._sock.unwrap()
         except (SSLError, ValueError):
@@ -270,12 +291,13 @@ class PolledTls(PolledTransport):
             # without a close_notify: it reads nothing.
             self._watch(IN)
             if not self._ending:
-                poller = self._poller
                 self._timer = poller.loop.call_later(poller.shutdown_timeout, self.abort)
         except OSError:
             self._end_later(None)
         else:
             self._end_later(None)
+        finally:
+            poller.reading = -1
 
     def end(self) -> None:
         timer, self._timer = self._timer, None

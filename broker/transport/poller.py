@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
+from .read_watch import ReadWatch
 from .socket_view import SocketView
 
 HAS_EPOLL: Final = hasattr(select, "epoll")
@@ -44,12 +45,26 @@ _FAILED: Final = 0x018  # EPOLLERR, EPOLLHUP
 class Poller:
     """Watches the sockets of PolledTransports. ``open`` creates one of an accepted socket; ``close`` ends all."""
 
-    __slots__ = ("_end_scheduled", "_ended", "_epoll", "_transports", "handshakes", "loop", "shutdown_timeout")
+    __slots__ = (
+        "_end_scheduled",
+        "_ended",
+        "_epoll",
+        "_read_watch",
+        "_transports",
+        "handshakes",
+        "loop",
+        "reading",
+        "reads",
+        "shutdown_timeout",
+    )
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.handshakes = HANDSHAKES  # the steps that are left in this iteration
         self.shutdown_timeout = SHUTDOWN_TIMEOUT
+        self.reading = -1  # the socket that OpenSSL reads; see ReadWatch
+        self.reads = 0
+        self._read_watch: ReadWatch | None = None
         self._epoll = select.epoll()
         # By the number of the socket.
         self._transports: list[PolledTransport | None] = []
@@ -77,6 +92,11 @@ class Poller:
         if fd >= len(transports):
             transports.extend([None] * (fd + 64 - len(transports)))
         transports[fd] = transport
+
+    def watch_reads(self) -> None:
+        """Let no read of TLS keep the event loop, from now on."""
+        if self._read_watch is None:
+            self._read_watch = ReadWatch(self)
 
     def poll(self) -> None:
         """Read and write the sockets that are ready."""
@@ -153,6 +173,8 @@ class Poller:
                 transport.abort()
         while self._ended:
             self._end()
+        if self._read_watch is not None:
+            self._read_watch.close()
         self.loop.remove_reader(self._epoll.fileno())
         self._epoll.close()
 

@@ -1,6 +1,7 @@
 """PolledTls over real sockets, on both loops: what a protocol sees of a TLS connection, and what its client sees."""
 
 import asyncio
+import hashlib
 import os
 import socket
 import ssl
@@ -427,6 +428,34 @@ async def test_handshakes_leave_room_for_others(
         for _, _, each in waiting:
             await does(each.do_handshake)
         await until(lambda: all("made" in each.calls for _, each, _ in waiting))
+
+
+@with_tls
+async def test_a_read_that_does_not_return_is_ended(
+    certificates: Certificates, version: ssl.TLSVersion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by key updates without data, which OpenSSL passes over: it goes on while records come that are whole."""
+    whole = bytes(100)
+    passed = 0
+
+    def over_key_updates(self: PolledSocket, length: int = 1024, buffer: bytearray | None = None) -> bytes:
+        nonlocal passed
+        while True:
+            hashlib.pbkdf2_hmac("sha256", b"", b"", 20_000)  # processor time without the lock of the interpreter
+            if os.read(self.fileno(), 100) != whole:
+                raise ssl.SSLError(1, "wrong version number")
+            passed += 1
+
+    async with securing(certificates, version) as secure:
+        transport, protocol, client = await secure.connect()
+        other, _, _ = await secure.connect()
+        monkeypatch.setattr(PolledSocket, "read", over_key_updates)
+        raw = socket.socket(fileno=client.detach())
+        secure.clients.append(raw)
+        raw.send(whole * 5000)
+        await until(lambda: protocol.lost)
+        assert isinstance(protocol.lost[0], ssl.SSLError) and 0 < passed < 5000
+        assert is_open(other.fd)
 
 
 @with_tls
