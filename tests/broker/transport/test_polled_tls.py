@@ -447,7 +447,7 @@ async def test_a_read_that_does_not_return_is_ended(
             passed += 1
 
     async with securing(certificates, version) as secure:
-        transport, protocol, client = await secure.connect()
+        _, protocol, client = await secure.connect()
         other, _, _ = await secure.connect()
         monkeypatch.setattr(PolledSocket, "read", over_key_updates)
         raw = socket.socket(fileno=client.detach())
