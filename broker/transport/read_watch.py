@@ -15,7 +15,7 @@ _TAKEN: Final = 7  # bytes; a multiple of no record's size
 
 
 class Reads(Protocol):
-    """What is read at the moment. ``reading``: the number of the socket, -1: none. ``reads``: reads since the start."""
+    """The current read. ``reading``: the number of its socket, or -1 if there is none. ``reads``: all reads so far."""
 
     @property
     def reading(self) -> int: ...
