@@ -1,4 +1,4 @@
-"""ClientSweep: the clients and Shared Subscriptions with most messages now.
+"""ClientSweep: the clients and Shared Subscriptions with the most messages at present.
 
 Every connection counts its messages and bytes in any case. The sweep reads these counters, and remembers in each
 channel what it has read: the difference to the next sweep is a rate. It looks at ``PART`` clients a tick, so that no
@@ -81,7 +81,7 @@ class ClientSweep:
             self._steps = None
 
     def _sweep(self, now: float, seconds: float) -> Iterator[None]:
-        """``seconds``: since the last sweep; 0: there was none."""
+        """Sweep all clients, in parts. ``seconds``: since the last sweep; 0: there was none."""
         clients: Loudest[ClientLoad] = Loudest(len(MEASURES))
         looked = 0
         for channel in list(self._context.channels.values()):

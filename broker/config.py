@@ -1,7 +1,7 @@
 """The broker's own settings, with their defaults. ``management/configuration`` reads and joins them.
 
-Defaults are EMQX 4.x's where it has the setting, else those of ``docs/configuration.md``. Every field here is a key of
-the configuration file; its docstring comment is the reference text.
+Defaults are those of EMQX 4.x if it has the setting, otherwise those of ``docs/configuration.md``. Every field here is
+a key of the configuration file; the comment next to it is the reference text.
 """
 
 import re
@@ -29,7 +29,7 @@ _BIND: Final = re.compile(r"(?:\[([0-9A-Fa-f:.%\w]+)\]|([^\[\]:\s]*)):(\d{1,5})"
 
 
 def parse_bind(bind: str) -> tuple[str, int]:
-    """``host:port`` or ``[v6]:port`` in its two parts; ``ValueError`` says what is wrong."""
+    """Return the two parts of ``host:port`` or ``[v6]:port``. Raises ``ValueError`` with the problem."""
     found = _BIND.fullmatch(bind)
     if found is None or int(found[3]) > 65_535:
         raise ValueError("expected host:port or [v6]:port with a port from 0 to 65535")
@@ -40,7 +40,8 @@ def parse_bind(bind: str) -> tuple[str, int]:
 
 
 class ZoneSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The limits and habits a listener gives its clients. A listener names its zone and may override any key."""
+    """The limits and the behaviour that a listener has for its clients. A listener names its zone and may override any
+    key."""
 
     # Who may connect
     allow_anonymous: bool | None = (
@@ -67,7 +68,7 @@ class ZoneSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     server_keep_alive: Annotated[int, Meta(ge=0, le=65_535, extra={"unit": "seconds"})] = (
         0  # 0: the client's value; else the longest that is accepted, in seconds
     )
-    server_keep_alive_v3: bool = False  # also shorten it for 3.x clients, who cannot be told
+    server_keep_alive_v3: bool = False  # also shorten it for 3.x clients, which cannot be informed
     keep_alive_multiplier: Annotated[float, Meta(ge=1)] = 1.5
     # Sessions
     max_subscriptions: Count = 100_000  # 0: no limit
@@ -78,11 +79,11 @@ class ZoneSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     # max_awaiting_rel's face towards 5.0 clients: unfinished QoS 1 and 2 they may send
     receive_maximum: Annotated[int, Meta(ge=1, le=65_535)] = 100
     # QoS 2 messages of a client waiting for PUBREL; 0: no limit. 5.0 clients keep to receive_maximum; 3.x ones cannot
-    # be told, and send all they have at once when they come back.
+    # be informed, and send all their messages at once when they reconnect.
     max_awaiting_rel: Uint16 = 65_535
     await_rel_timeout: PositiveSeconds = 300.0
     retry_interval: Seconds = 0.0  # 3.x only; 0: retransmit on reconnect only
-    # The longest a 5.0 client may ask for, and what 3.x sessions get; 0xFFFFFFFF: for ever
+    # The maximum that a 5.0 client may request, and the value of 3.x sessions; 0xFFFFFFFF: never expires
     session_expiry_interval: Annotated[int, Meta(ge=0, le=4_294_967_295, extra={"unit": "seconds"})] = 7200
     max_queued_messages: Count | None = None  # 0: no limit; None: 100,000 at level disk, 1,000 at memory
     max_queued_bytes: Bytes = 67_108_864  # 0: no limit
@@ -92,16 +93,16 @@ class ZoneSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     queue_default_priority: Annotated[int, Meta(ge=0, le=255)] = 0
     ignore_loop_deliver: bool = False  # No Local for clients that cannot ask for it
     max_outbox_bytes: PositiveBytes = 16_777_216  # waiting for a slow reader's socket; beyond it QoS 0 is dropped
-    slow_reader_timeout: Seconds = 60.0  # a full socket that takes less than 1 KiB in so long is closed; 0: never
+    slow_reader_timeout: Seconds = 60.0  # a full socket that accepts less than 1 KiB in this time is closed; 0: never
     # Outgoing topic aliases: how many per connection, within the client's maximum; 0: none
     max_outgoing_topic_alias: Uint16 = 16
-    response_information: str = ""  # told to 5.0 clients that ask for it
+    response_information: str = ""  # sent to 5.0 clients that request it
     # Access
     enable_acl: bool = True
     acl_deny_action: Literal["ignore", "disconnect"] = "ignore"
     subscribe_check: Literal["filter", "delivery"] = "filter"  # what rules are asked about: all of it, or each message
     suback_denied_code: int = 0x87  # the 5.0 Reason Code of a refused subscription; 3.x has only 0x80
-    # Flapping: who loses its connection so often within the window is banned; 0: nobody
+    # Flapping: a client that loses its connection this often within the window is banned; 0: no client
     flapping_threshold: Count = 0
     flapping_window: PositiveSeconds = 60.0
     flapping_ban: PositiveSeconds = 300.0
@@ -133,7 +134,7 @@ _MAX_PSK_HINT: Final = 128
 
 
 class ListenerTlsSettings(TlsSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """TLS of a listener for MQTT: certificates, or pre-shared keys in their place."""
+    """TLS of an MQTT listener: certificates, or pre-shared keys instead."""
 
     certfile: str = ""
     keyfile: str = ""
@@ -143,11 +144,11 @@ class ListenerTlsSettings(TlsSettings, frozen=True, forbid_unknown_fields=True, 
 
     @property
     def username_from(self) -> str:
-        """What TLS proves and the username comes from: ``cn``, ``dn``, ``psk``, or empty."""
+        """The part of TLS from which the username comes: ``cn``, ``dn``, ``psk``, or empty."""
         return "psk" if self.psk_identity_as_username else self.peer_cert_as_username
 
     def psk_faults(self) -> Iterator[tuple[str, str]]:
-        """The keys that do not fit ``psk_file``, or its absence; and why."""
+        """Yield the keys that conflict with ``psk_file`` or with its absence, and why."""
         if not self.psk_file:
             for key in ("psk_hint", "psk_identity_as_username"):
                 if getattr(self, key):
@@ -195,8 +196,8 @@ class ListenerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
 
 
 def listener_labels(listeners: Iterable[ListenerSettings]) -> list[str]:
-    """What each is called, and what ``ClientInfo.listener`` has: its name, with its type before it where that is
-    taken."""
+    """Return the label of each listener, which ``ClientInfo.listener`` contains: its name, preceded by its type if an
+    earlier listener has the same name."""
     labels: list[str] = []
     for listener in listeners:
         label = listener.name
@@ -205,12 +206,12 @@ def listener_labels(listeners: Iterable[ListenerSettings]) -> list[str]:
 
 
 class RetainedSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Bounds on retained messages of the whole node."""
+    """Limits of the retained messages of the whole node."""
 
     max_messages: Count = 1_000_000  # 0: no limit
     max_payload_size: Bytes = 1_048_576  # 0: no limit
-    max_bytes: Bytes = 1_073_741_824  # of all of them, with about 600 for each beside topic and payload; 0: no limit
-    expiry_interval: Seconds = 0.0  # seconds after which any retained message goes; 0: never
+    max_bytes: Bytes = 1_073_741_824  # of all of them, with about 600 for each besides topic and payload; 0: no limit
+    expiry_interval: Seconds = 0.0  # seconds after which any retained message is deleted; 0: never
     check_source: bool = False  # check_retain_source
 
 
@@ -249,13 +250,13 @@ class AutoSubscribeTopic(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
 
 class AutoSubscribeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Proxy subscription: what each client is subscribed to when it connects."""
+    """Proxy subscription: the filters that each client is subscribed to when it connects."""
 
     topics: Annotated[list[AutoSubscribeTopic], Meta(max_length=64)] = []
 
 
 class SlowSubscriptionsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Who takes long to acknowledge. Seconds."""
+    """Clients that take long to acknowledge. Times are in seconds."""
 
     enabled: bool = False
     threshold: PositiveSeconds = 0.5
@@ -285,7 +286,8 @@ class UserSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
 
 class RuleSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One access rule; the first that matches decides. All conditions given must hold; none given: everybody."""
+    """One access rule; the first that matches decides. All given conditions must be met; without conditions, the rule
+    applies to every client."""
 
     allow: bool
     action: Literal["publish", "subscribe", "pubsub"] = "pubsub"
@@ -293,22 +295,22 @@ class RuleSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     username: str | None = None
     client_id: str | None = None
     address: str | None = None  # an address or a network in CIDR form
-    anonymous: bool = False  # only clients that have proved neither a user name nor their identifier
-    listener: str | None = None  # the name of the one that the client came by
+    anonymous: bool = False  # only clients that have proved neither a username nor their identifier
+    listener: str | None = None  # the name of the listener to which the client connected
 
 
 class AccessSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What all sources of access have in common. ``access.registry`` adds a field for the table of each source, and the
-    names that ``authenticators`` and ``authorizers`` may have."""
+    """The settings that all sources of access have in common. ``access.registry`` adds a field for the table of each
+    source, and the names that ``authenticators`` and ``authorizers`` may have."""
 
-    # The order in which they are asked; those that are not set up have nothing to say.
+    # The order in which the sources are asked; sources that are not configured are skipped.
     authenticators: tuple[str, ...] = ()
     authorizers: tuple[str, ...] = ()
-    unknown_user: Literal["refuse", "anonymous"] = "refuse"  # a user name that is nobody's, where there are users
+    unknown_user: Literal["refuse", "anonymous"] = "refuse"  # a username that no user has, if there are users
     users: list[UserSettings] = []
     rules: list[RuleSettings] = []
-    no_match: Literal["allow", "deny"] = "allow"  # where no rule says anything
-    # Who may take over a session by its Client Identifier: the user who made it, or any client
+    no_match: Literal["allow", "deny"] = "allow"  # if no rule matches
+    # Who may take over a session by its Client Identifier: the user that created it, or any client
     session_owner: Literal["user", "any"] = "user"
     cache: bool = True
     cache_max_size: Natural = 32  # topics a client
@@ -330,14 +332,14 @@ class DurabilitySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
 
 class DataSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a start does about a store that lacks what it had."""
+    """What the node does at its start if data is missing from the store."""
 
-    # Users, access rules, bans or applications: let in nobody but operators until they accept that, or go on
+    # Users, access rules, bans or applications: admit only operators until they accept the loss, or continue
     access_lost: Literal["refuse", "accept"] = "refuse"
 
 
 class LimitsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What the node may use."""
+    """The resources that the node may use."""
 
     # Bytes, or a part ("50%", "0.5") of the memory that the machine or the process' cgroup has
     memory: int | str = "50%"
@@ -346,12 +348,12 @@ class LimitsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 class StopSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a graceful stop does."""
 
-    # With the wills of those who are connected: publish them now, or at the next start (level disk)
+    # The Wills of connected clients: publish them now, or at the next start (level disk)
     wills: Literal["publish", "keep"] = "publish"
 
 
 class ClusterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Several nodes as one broker, over NATS servers that run beside them."""
+    """Several nodes that form one broker, connected by NATS servers that run next to them."""
 
     servers: tuple[str, ...]  # nats://host:port or tls://host:port; any of them is enough to begin with
     name: str = "taipan"  # clusters of other names on the same servers are apart

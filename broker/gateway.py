@@ -20,7 +20,7 @@ GROUP: Final = "taipan.gateways"
 
 
 class GatewayError(Exception):
-    """A client breaks the rules of its protocol. The log has the text: its first 200 characters, on one line."""
+    """A client breaks the rules of its protocol. The log contains the first 200 characters of the text, on one line."""
 
 
 class GatewayLoadError(Exception):
@@ -38,9 +38,9 @@ class GatewayLink(Protocol):
     """The connection as a ``GatewayChannel`` uses it."""
 
     def send(self, packet: Outgoing) -> None:
-        """Give the broker a packet, as if an MQTT client had sent it. The first one must be a CONNECT, whose version
-        is that of all packets. Within ``received``, a value that MQTT has no bytes for, such as a string above 65,535
-        bytes, raises GatewayError: it is the client's."""
+        """Give the broker a packet, as if an MQTT client had sent it. The first one must be a CONNECT, whose version is
+        that of all packets. Within ``received``, a value that MQTT cannot encode, such as a string above 65,535 bytes,
+        raises GatewayError, because it comes from the client."""
 
     def publish(
         self, topic: str, payload: bytes, qos: int = 0, retain: bool = False, packet_id: int = 0,
@@ -49,8 +49,8 @@ class GatewayLink(Protocol):
         """Call ``send`` with a PUBLISH."""
 
     def write(self, data: bytes) -> None:
-        """Send bytes to the client; of a datagram listener, one datagram. Until the address is proved, a datagram is
-        dropped if the client has not sent as many bytes as the answers to it have: its address may be forged."""
+        """Send bytes to the client; for a datagram listener, one datagram. Until the address is proved, a datagram is
+        dropped if the answers would have more bytes than the client has sent: its address may be forged."""
 
     @property
     def peer(self) -> tuple[str, int]:
@@ -58,60 +58,61 @@ class GatewayLink(Protocol):
 
     @property
     def sender(self) -> Hashable:
-        """Address and port, and the session of DTLS: messages of two senders are never repetitions of each other."""
+        """Address, port and DTLS session of the client. Messages from two senders are never repetitions of each
+        other."""
 
     @property
     def shared(self) -> object:
-        """What all conversations of the listener share, as ``Gateway.shared`` has made it; None: nothing."""
+        """The object from ``Gateway.shared``, which all conversations of the listener share; None: there is none."""
 
     def now(self) -> float:
         """Unix seconds of the node's clock."""
 
     def after(self, seconds: float, callback: Callable[[], None]) -> Pending:
-        """Call ``callback`` in so many seconds, by the node's ticker, which has a tenth of a second. Keep few: one for
-        each conversation, not one for each packet."""
+        """Call ``callback`` after this many seconds, from the node's ticker, whose interval is a tenth of a second.
+        Keep few pending calls: one for each conversation, not one for each packet."""
 
     @property
     def idle_timeout(self) -> float:
-        """Seconds until a client without a login is closed."""
+        """Seconds after which a client without a login is disconnected."""
 
     def alive(self) -> None:
-        """The client has sent something that leads to no packet: Keep Alive starts again."""
+        """Restart Keep Alive, because the client has sent data that does not become a packet."""
 
     def expect_within(self, seconds: float) -> None:
-        """From now on, this is the Keep Alive of the client; 0: none."""
+        """Set the Keep Alive of the client from now on; 0: none."""
 
     def hold(self) -> None:
         """Keep messages for the client in its session and its outbox, within their limits, until ``release``."""
 
     def release(self) -> None:
-        """Send what waits, then the packets that ``received`` sends up."""
+        """Send the waiting messages, then the packets that ``received`` passes to the broker."""
 
     @property
     def waiting(self) -> int:
-        """Number of messages in the session that are not sent or not acknowledged."""
+        """The number of messages in the session that are not sent, or not acknowledged."""
 
     def set_will(self, will: Will | None) -> int:
-        """Replace the Will of the client; None deletes it. Return a Reason Code, of which those from 0x80 on say that
-        the old Will remains."""
+        """Replace the Will of the client; None deletes it. Return a Reason Code; from 0x80 on, the old Will remains."""
 
     def retained(self, topic_filter: str, most: int) -> list[tuple[str, Message]]:
         """Return the retained messages of a subscription to this filter, after topic rewrite, with their topics below
-        the mount point: at most so many, and none of a wide part of the topics that would take long to search. No
-        rights are judged: what a client may read comes by SUBSCRIBE, and ``may_publish`` says which of these topics it
-        may write."""
+        the mount point: at most ``most``, and none if the filter matches so many topics that the search would take
+        long. Access is not checked: a client receives the messages that it may read by SUBSCRIBE, and ``may_publish``
+        reports which of these topics it may write to."""
 
     def rewritten(self, topic_filter: str) -> str:
         """Return the filter that a subscription to this filter has, after topic rewrite."""
         ...
 
     def stored(self, topic: str) -> Message | None:
-        """Return the retained message that a publication to this topic would replace, after topic rewrite. No rights
-        are judged."""
+        """Return the retained message that a publication to this topic would replace, after topic rewrite. Access is
+        not checked."""
 
     def may_publish(self, topics: Sequence[str], judged: Callable[[list[bool]], None]) -> None:
-        """Call ``judged`` with whether the client may publish to each of these topics, as it names them: at once, or
-        when a service outside the node has answered. Not if the client has gone by then."""
+        """Call ``judged`` with whether the client may publish to each of these topics, as the client names them:
+        immediately, or when a service outside the node has answered. ``judged`` is not called if the client has
+        disconnected by then."""
 
     # Of a datagram listener
 
@@ -120,35 +121,36 @@ class GatewayLink(Protocol):
 
     @property
     def room(self) -> int:
-        """Bytes that the client can be sent until it has proved its address; -1: as many as there are."""
+        """Number of bytes that may be sent to the client until it has proved its address; -1: no limit."""
 
     def proved(self) -> None:
-        """The client has repeated a number that only its address can know."""
+        """Note that the client has proved its address: it has repeated a number that only this address can know."""
 
     def stay_newcomer(self) -> None:
         """Count the address as a client without a login even after the next login; a newer one can replace it."""
 
     def renew(self, data: bytes) -> None:
-        """Pass ``data`` to a new conversation of the same address, once the node has read everything that this one sent
-        up."""
+        """Pass ``data`` to a new conversation of the same address, once the node has read everything that this one
+        passed to the broker."""
 
 
 class GatewayChannel(Protocol):
     """One conversation. An exception other than GatewayError is logged as its fault and ends the connection."""
 
     def received(self, data: bytes) -> int:
-        """Take the complete requests at the beginning of ``data``, and return the number of bytes that these have.
+        """Process the complete requests at the beginning of ``data``, and return their number of bytes.
 
-        The rest comes again, with what follows; a large rest not with every byte, but a little later or when much has
-        followed. A request may be as large as the zone lets a packet be. Raises GatewayError.
+        The rest is passed again, together with later data. A large rest is not passed again with every byte, but a
+        little later, or when much more data has arrived. A request may be as large as the zone allows for a packet.
+        Raises GatewayError.
 
-        Of a datagram listener, ``data`` is one datagram, and nothing of it comes again. Return without an error to
+        For a datagram listener, ``data`` is one datagram, and no part of it is passed again. Return without an error to
         ignore one: it may be late, or forged.
         """
 
     def packet(self, packet: Outgoing) -> None:
-        """Take a packet for the client. A PUBLISH comes as ``Message``, an acknowledgement always as ``Ack``. After a
-        fault of this conversation only a DISCONNECT comes."""
+        """Process a packet for the client. A PUBLISH is a ``Message``, an acknowledgement always an ``Ack``. After a
+        fault of this conversation, the only packet is a DISCONNECT."""
 
     def closed(self) -> None:
         """The connection has ended."""
@@ -179,7 +181,7 @@ class Device(Protocol):
 
 @runtime_checkable
 class DeviceDirectory(Protocol):
-    """What ``Gateway.shared`` has made, of a gateway whose devices register."""
+    """The object from ``Gateway.shared``, for a gateway whose devices register."""
 
     def devices(self) -> Mapping[str, Device]:
         """Return the registered devices by endpoint name."""
@@ -190,13 +192,14 @@ class EmqxGatewayPlugin:
     """A plugin of EMQX 4 for the same protocol, for ``taipan migrate emqx``: ``name``, and its settings, which begin
     with ``prefix``.
 
-    ``binds``: a setting with the address of a listener -> its type; with a dot at its end, the beginning of settings
-    that end in a number, each with one. ``tls``: the beginning of the settings of those with TLS.
+    ``binds``: setting with the address of a listener -> type of the listener. A key that ends with a dot is the
+    beginning of settings that end in a number, each with an address. ``tls``: the beginning of the settings of
+    listeners with TLS.
 
     ``keys``: setting -> the key of a listener, or ``gateway.`` and a key of its table ``gateway``; and the kind of
-    value, number, flag, text, file, directory, seconds, whole_seconds or flag_or_list. ``numbered``: the beginning of
-    settings that end in a number; they become the table ``numbered_as``. ``left_out``: setting, or with a dot at its
-    end the beginning of settings -> why it has no counterpart."""
+    value: number, flag, text, file, directory, seconds, whole_seconds or flag_or_list. ``numbered``: the beginning of
+    settings that end in a number; they become the table ``numbered_as``. ``left_out``: setting -> why it has no
+    counterpart. A key that ends with a dot is the beginning of settings."""
 
     name: str
     prefix: str
@@ -210,7 +213,8 @@ class EmqxGatewayPlugin:
 
 @dataclass(frozen=True, slots=True)
 class Beacon:
-    """A datagram for ``host``, a broadcast address, and the listener's port, each ``seconds``; 0: never."""
+    """A datagram that is sent to ``host``, a broadcast address, and to the listener's port, every ``seconds``; 0:
+    never."""
 
     data: bytes
     host: str
@@ -219,17 +223,18 @@ class Beacon:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gateway:
-    """A protocol. ``listener`` is its type of listener, of the same name. ``settings``: the type of the table
+    """A protocol. ``listener`` is its type of listener, which has the same name. ``settings``: the type of the table
     ``gateway`` below a listener, None for none. ``channel(link, settings)`` begins a conversation. Records and events
     of its clients have ``proto_name`` and ``proto_ver``.
 
-    ``emqx``: the plugin of EMQX whose settings become those of a listener. ``shared()``: what all conversations of a
-    listener share, made once for each listener (``GatewayLink.shared``).
+    ``emqx``: the plugin of EMQX whose settings become those of a listener. ``shared()`` returns the object that all
+    conversations of a listener share; it is called once for each listener (``GatewayLink.shared``).
 
-    Of datagrams: ``beacon(settings)`` is what the listener sends unasked. ``split(data)`` returns what precedes each
-    message of a client behind the sender, which makes that client another one, and the message; it raises ValueError
-    for a malformed datagram. ``challenge_bytes``: a login proves nothing, and so many bytes above its own can be sent
-    to the client for it to prove its address; None: whoever has logged in has proved it."""
+    For datagrams: ``beacon(settings)`` returns what the listener sends without a request. ``split(data)`` returns the
+    bytes that precede the message of a client behind the sender, and the message; these bytes distinguish that client
+    from others of the sender. It raises ValueError for a malformed datagram. ``challenge_bytes``: a login does not
+    prove the address; to let the client prove it, this many bytes more than it has sent may be sent to it. None: a
+    client that has logged in has proved its address."""
 
     name: str
     listener: ListenerKind

@@ -39,7 +39,7 @@ HOST: Final = "host"
 
 
 class PartsAbove(Protocol):
-    """What the packages above ``broker`` run with a node: its rules and hooks, and its answers to operators."""
+    """The parts of a node from packages above ``broker``: its rules and hooks, and its answers to operators."""
 
     @property
     def owed(self) -> int:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def make_cluster(server: "Server", nats: Nats | None) -> NatsCluster:
-    """``nats``: the connection; ``None``: a new one to ``cluster.servers``."""
+    """Return the cluster. ``nats``: its connection; ``None``: a new one to ``cluster.servers``."""
     settings = server.settings
     assert settings.cluster is not None
     server.stored_rules.share_places(crc32(settings.node.name.encode()) % ACL_PLACES, ACL_PLACES)

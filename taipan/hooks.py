@@ -98,7 +98,8 @@ class Hooks:
     """The hook points of a node, with EMQX's names. Each is a ``Hook``.
 
     *Observe*: the return value of the callback is ignored. *Change*: the callback returns the value that replaces the
-    old one. *Veto*: the callback can refuse. If a callback that can veto fails, this refuses.
+    old one. *Veto*: the callback can refuse. If a callback that can veto fails, the node refuses the client, topic or
+    message.
     """
 
     def __init__(self, points: Points) -> None:

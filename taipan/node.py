@@ -231,7 +231,7 @@ class Node(Extensions):
 
     @property
     def urls(self) -> list[str]:
-        """The URL of each listener, in their order; ``unix:///run/mqtt.sock`` of a Unix socket."""
+        """The URL of each listener, in their order; ``unix:///run/mqtt.sock`` for a Unix socket."""
         self._running("urls")
         urls = []
         for listener in self._server.listeners:
@@ -252,7 +252,7 @@ class Node(Extensions):
 
     @property
     def port(self) -> int:
-        """The port of the first listener; 0 of a Unix socket."""
+        """The port of the first listener; 0 for a Unix socket."""
         self._running("port")
         return self._server.listeners[0].port
 

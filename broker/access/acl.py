@@ -166,7 +166,7 @@ class AclRule:
         return True
 
     def read_rules(self, client: ClientInfo) -> Iterator[ReadRule]:
-        """Yield the rule's part about reading, for a client that it applies to."""
+        """Yield the topics that the rule allows or denies to read, for a client to which the rule applies."""
         if not self.subscribe:
             return
         if not self.patterns:
@@ -185,11 +185,11 @@ class AclRule:
 
 
 def reads_some(rules: Iterable[ReadRule], topic_filter: str, no_match: bool) -> bool:
-    """Return whether rules, in order, allow a part of the topics that a filter can match. ``no_match``: the decision
+    """Return whether these ordered rules allow some of the topics that a filter can match. ``no_match``: the decision
     for topics without a rule.
 
-    If several rules together deny everything that another allows, the answer is still yes, because each topic is
-    judged."""
+    If several rules together deny everything that another rule allows, the answer is still yes, because each topic is
+    checked separately later."""
     _, levels = asked_about(False, topic_filter)
     denied: list[tuple[str, ...]] = []
     for allow, about in rules:
@@ -205,8 +205,8 @@ def reads_some(rules: Iterable[ReadRule], topic_filter: str, no_match: bool) -> 
 
 
 def asked_about(publish: bool, topic: str) -> tuple[str, tuple[str, ...]]:
-    """Return the subject of the check: a Topic Name, or the Topic Filter within a shared one; as a whole and in
-    levels."""
+    """Return the subject of the check as a whole and in levels: a Topic Name, or the Topic Filter within a shared
+    filter."""
     if publish:
         return topic, tuple(topic.split("/"))
     try:

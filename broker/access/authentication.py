@@ -149,7 +149,7 @@ class Authentication:
         return self._authenticate_here(client, password, trial)
 
     def _source_for_superusers(self) -> Source | None:
-        """Return the source that is asked about clients that others have authenticated."""
+        """Return the source that is asked about clients that other sources have authenticated."""
         for source in self._sources:
             if source.knows_superusers and source.name in self.settings.authenticators:
                 return source

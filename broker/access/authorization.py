@@ -21,8 +21,8 @@ _MAX_QUESTIONS: Final = 16
 class Authorization:
     """The first source with a matching rule decides; if there is none, the setting ``no_match`` does.
 
-    ``asks``: whether an external service is among the sources. ``generation`` changes with the rules: decisions of an
-    earlier one are invalid. ``on_change`` is called then."""
+    ``asks``: whether an external service is among the sources. ``generation`` changes when the rules change: decisions
+    of an earlier generation are invalid. ``on_change`` is called at each change."""
 
     def __init__(self, clock: Clock, on_change: Callable[[], None]) -> None:
         self.generation = 0
@@ -72,7 +72,7 @@ class Authorization:
 
     @property
     def unasked_setting(self) -> str:
-        """Return the setting for a refusal without an answer: that of the first external source."""
+        """Return the setting of the first external source, for a refusal because a service did not answer."""
         return next((source.setting for source in self.sources if isinstance(source, OutsideSource)), "-")
 
     @property
@@ -125,8 +125,8 @@ class Authorization:
         return None if self._knows_superusers else decision
 
     def allows_some(self, client: ClientInfo, topic_filter: str) -> bool:
-        """Return whether the client may read a part of the topics that a filter can match, as far as memory shows it;
-        False if an external service would have to be asked."""
+        """Return whether the client may read some of the topics that a filter can match, according to the sources in
+        memory; False if an external service would have to be asked."""
         return reads_some(self._read_rules(client, topic_filter), topic_filter, self._no_match.allowed)
 
     def _read_rules(self, client: ClientInfo, topic_filter: str) -> Iterator[ReadRule]:

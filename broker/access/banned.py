@@ -126,7 +126,7 @@ class Banned:
         self._kick(ban)
 
     def as_imported(self, ban: Ban, has_kick: bool) -> Ban:
-        """A ban of a file. One that has no ``kick`` keeps that of the ban it replaces."""
+        """Return a ban from a file. A ban without ``kick`` inherits it from the ban that it replaces."""
         old = None if has_kick else self._table.get(_key(ban.kind, ban.who))
         return ban if old is None else msgspec.structs.replace(ban, kick=old.kick)
 

@@ -10,9 +10,9 @@ Answer = TypeVar("Answer")
 
 
 class ConnectionPool(Generic[Connection]):
-    """Belongs to one event loop. There are as many connections as questions at a time, which ``RemoteSource`` limits: a
-    question never waits while another connection is opened. A connection whose question was given up is closed, because
-    its answer may still arrive."""
+    """Belongs to one event loop. There are as many connections as simultaneous questions, which ``RemoteSource``
+    limits: no question waits while the connection for another one is opened. A connection whose question was given up
+    is closed, because its answer may still arrive."""
 
     def __init__(self, open: Callable[[], Awaitable[Connection]], abort: Callable[[Connection], None]) -> None:
         """``open`` returns a new connection, or raises SourceFailed; ``abort`` closes one without waiting."""
@@ -30,14 +30,13 @@ class ConnectionPool(Generic[Connection]):
             except SourceFailed as failure:
                 if not failure.away:
                     raise
-                # The server may have closed the connection while nobody used it.
+                # The server may have closed the connection while it was not in use.
         if self._closed:
             raise SourceFailed("stopping")
         return await self._asked(await self._open(), question)
 
     def keep(self, connection: Connection) -> None:
-        """Add a connection that was opened for another purpose. The pool has at most one that no question has
-        opened."""
+        """Add a connection that was opened for another purpose. The pool has at most one such connection."""
         self._release(connection, usable=not self._free)
 
     async def _asked(self, connection: Connection, question: Callable[[Connection], Awaitable[Answer]]) -> Answer:

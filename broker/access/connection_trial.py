@@ -10,8 +10,8 @@ from .source import SourceContext
 
 
 async def tried_sources(access: AccessSettings) -> dict[str, str]:
-    """Connect to each remote source that is set up, as a node does at its start. Returns by name why one cannot be
-    reached, an empty text for one that can. Raises ValueError for settings that cannot be used."""
+    """Connect to each configured remote source, as a node does at its start. Return by name why a source cannot be
+    reached; the text is empty if it can. Raises ValueError for settings that cannot be used."""
     context = SourceContext(Clock(), lambda reason: None, access)
     made: list[RemoteSource] = []
     for declared in sources_of(access):

@@ -1,4 +1,4 @@
-"""The checks of the table of a database between several keys, and the TLS of its connections."""
+"""Checks of combinations of keys in the table of a database, and the TLS of its connections."""
 
 import ssl
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from .query_hash import HashFormat
 
 
 def tls_of(settings: ServerSettings) -> ssl.SSLContext | None:
-    """None: without TLS. Raises ``ValueError`` that names what is wrong with a file."""
+    """Return the TLS context; None: without TLS. Raises ``ValueError`` with the problem of a file."""
     if not settings.tls:
         return None
     file = settings.cafile
@@ -35,7 +35,7 @@ def tls_of(settings: ServerSettings) -> ssl.SSLContext | None:
 
 
 def common_faults(settings: DatabaseSettings, asked: dict[str, str]) -> Iterator[Fault]:
-    """Faults between several keys. ``asked``: the queries by their keys."""
+    """Yield faults in combinations of keys. ``asked``: the queries by their keys."""
     if not any(asked.values()):
         yield Fault((), f"needs {', '.join(asked)}")
     try:

@@ -1,4 +1,4 @@
-"""DatabaseSettings: what the table of each database has, and ServerSettings, without users of a database."""
+"""DatabaseSettings: the common keys in the table of each database; ServerSettings: the same without database users."""
 
 from typing import Annotated, Final
 
@@ -32,7 +32,7 @@ SHOWN: Final = frozenset(["cafile", "certfile", "keyfile"])
 
 
 def address_of(text: str, port: int) -> tuple[str, int]:
-    """Host and port of ``host:port``, ``[::1]:port``, a host, or a port alone. Raises ``ValueError``."""
+    """Return host and port from ``host:port``, ``[::1]:port``, a host, or a port alone. Raises ``ValueError``."""
     text = text.strip()
     host, colon, written = text.rpartition(":")
     if not colon:

@@ -20,7 +20,7 @@ from .emqx_plugin import EmqxPlugin
 
 
 class RemoteSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What the table of each remote source has; the settings of a ``remote.RemoteSource`` are a subclass."""
+    """The common keys in the table of each remote source; the settings of a ``remote.RemoteSource`` are a subclass."""
 
     timeout: PositiveSeconds = 5.0  # of a question, from its turn on
     wait_timeout: PositiveSeconds = 60.0  # of a question that waits for its turn
@@ -53,9 +53,9 @@ class AccessSource:
     ``create`` and ``check`` may be given as ``"module:name"``: the module is imported only if the table exists.
     ``extra``: the extra to install with pip for these imports.
 
-    ``rules`` are the rules of single values, ``check(settings)`` yields faults between several. ``shown`` are keys of
-    the table without secrets: for a built-in source those that are named like secrets, for a package's source all that
-    need not be masked.
+    ``rules`` are the rules for single values, ``check(settings)`` yields faults in combinations of values. ``shown``
+    are keys of the table without secrets: for a built-in source those that are named like secrets, for a package's
+    source all keys that need not be masked.
 
     ``place``: the position of a built-in source in the default order, lowest first; a package's source comes last.
     ``rules_first``: in the default order of ``authorizers``, the source comes before those without this flag.
@@ -80,7 +80,7 @@ class AccessSource:
         return self.settings is not None and issubclass(self.settings, RemoteSettings)
 
     def explained(self) -> tuple[SourceReason, ...]:
-        """Return ``reasons``, and those that all remote sources have."""
+        """Return ``reasons`` and the reasons that all remote sources have."""
         if not self.remote:
             return self.reasons
         text = "the service did not answer about the client or about its session's subscriptions"
@@ -102,8 +102,8 @@ class AccessSource:
             yield from check(settings)
 
     def sample(self) -> str:
-        """The table as a configuration file may have it, with a note above each key: ``sample.toml`` beside the module
-        of ``settings``; empty: there is no such file, or no package that could have one."""
+        """The table as an example for a configuration file, with a note above each key: ``sample.toml`` next to the
+        module of ``settings``; empty: there is no such file, or no package that could contain one."""
         module = None if self.settings is None else sys.modules.get(self.settings.__module__)
         package = None if module is None else module.__package__
         file = files(package).joinpath("sample.toml") if package else None

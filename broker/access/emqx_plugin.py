@@ -1,4 +1,4 @@
-"""EmqxPlugin: what EMQX 4 calls a source of access and its settings, for whoever converts a configuration of EMQX."""
+"""EmqxPlugin: EMQX 4's names for a source of access and its settings, for the conversion of an EMQX configuration."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,8 +6,8 @@ from typing import Final, Literal, NamedTuple
 
 
 class EmqxKey(NamedTuple):
-    """The setting that a key of EMQX becomes, and the form of EMQX's value. ``file``: the path of a file, or in an
-    export its name and its text. ``peer``: ``verify_peer``, or ``verify_none``."""
+    """The setting that a key of EMQX is converted to, and the form of EMQX's value. ``file``: the path of a file, or in
+    an export its name and its content. ``peer``: ``verify_peer``, or ``verify_none``."""
 
     setting: str
     kind: Literal["text", "number", "seconds", "flag", "file", "peer"]
@@ -46,14 +46,14 @@ WITHOUT_SETTING: Final = {
 @dataclass(frozen=True, kw_only=True)
 class EmqxPlugin:
     """``orders``: the names of the source in EMQX's ``auth_order`` and ``acl_order``. ``plugin``: the plugin that the
-    source corresponds to; empty: none. ``prefix``: what its keys begin with. ``module``: its type in exports of EMQX
+    source corresponds to; empty: none. ``prefix``: the beginning of its keys. ``module``: its type in exports of EMQX
     Enterprise.
 
     ``keys``: by EMQX's key without the prefix, or by the key of the module. Empty: nothing is converted.
-    ``without_setting``: keys that have no setting here, and why.
-    ``absent``: settings whose default differs from what EMQX does without the key. ``listed``: a setting that is a
-    list of tables, with keys such as ``filters.1.key`` in EMQX. ``asks_next``: EMQX asks the next source if this one
-    does not answer. ``used_with``: settings that EMQX uses only with some values of another one, and these."""
+    ``without_setting``: keys that have no setting here, and why. ``absent``: settings whose default differs from EMQX's
+    behaviour without the key. ``listed``: a setting that is a list of tables, with keys such as ``filters.1.key`` in
+    EMQX. ``asks_next``: EMQX asks the next source if this one does not answer. ``used_with``: settings that EMQX uses
+    only with certain values of another setting, and these values."""
 
     orders: tuple[str, ...]
     plugin: str = ""

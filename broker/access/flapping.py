@@ -17,8 +17,8 @@ _MAX_NAME_CHARACTERS: Final = 16_777_216
 class Flapping:
     """Counts disconnects by client ID, in windows that begin with the first of them.
 
-    At most ``max_clients`` identifiers are counted at the same time; then the one with the oldest window is
-    forgotten."""
+    At most ``max_clients`` identifiers are counted at the same time; beyond that, the identifier with the oldest window
+    is forgotten."""
 
     def __init__(self, banned: Banned, clock: Clock, max_clients: int = _MAX_CLIENTS) -> None:
         self._banned = banned

@@ -213,7 +213,8 @@ def parse_hash(text: str) -> PasswordHash:
 
 
 def check_work(found: PasswordHash) -> None:
-    """Refuse a new hash that costs too much: ``ValueError`` names the limit. Stored hashes have earlier limits."""
+    """Refuse a new hash that costs too much: ``ValueError`` names the limit. Stored hashes have other, earlier
+    limits."""
     if isinstance(found, Pbkdf2Hash) and found.work > _MAX_ITERATIONS:
         raise ValueError(
             f"PBKDF2 requires 1 to {_MAX_ITERATIONS} iterations in total over all blocks of the hash; this hash has "

@@ -59,8 +59,8 @@ class _Table:
 
 
 class Guesses:
-    """A client that was right before from its address is delayed only for guesses from there for its name: neither
-    guesses of others for its name nor guesses for other names from its address count.
+    """A client that has sent the right password from its address before is delayed only for guesses of its own name
+    from there. Guesses of its name from other addresses, and guesses of other names from its address, do not delay it.
 
     ``free``: number of wrong passwords per minute without a delay; 0: none is delayed. ``max_delay``: maximum delay of
     an attempt in seconds."""
@@ -78,7 +78,7 @@ class Guesses:
         self._not_logged = 0
 
     def known(self, address: str, name: bytes) -> bool:
-        """Return whether this user was right from this address since the start."""
+        """Return whether this user has sent the right password from this address since the start."""
         return _pair(address, name) in self._known
 
     def delay(self, address: str, name: bytes, known: bool) -> float:

@@ -17,8 +17,8 @@ _OURS: Final = "scrypt"
 class HashCosts:
     """Counts the stored hashes of users by the cost of a wrong password.
 
-    An unknown username is verified against a hash that no password fits. Which cost it has depends on the name, and is
-    as frequent among unknown names as among known ones: the time of an answer says nothing about whether a user exists.
+    An unknown username is verified against a hash that no password fits. The cost depends on the name, and each cost is
+    as frequent among unknown names as among known ones, so the time of an answer does not reveal whether a user exists.
     Hashes of random secrets are not counted, because a wrong secret is treated like an unknown name."""
 
     __slots__ = ("_counts", "_hashes", "_key", "total")

@@ -252,7 +252,8 @@ class HashQueue:
                 del self._counts[job.address]
 
     def _dispatch(self) -> None:
-        """Give the threads enough jobs to stay busy: one each, and one that is ready when the first is done."""
+        """Give the threads enough jobs to stay busy: one job each, and one more that is ready when the first job is
+        done."""
         if self.closed:
             return
         now = time.monotonic()

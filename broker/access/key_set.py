@@ -35,7 +35,7 @@ class KeySet:
         return len(self._keys)
 
     def find(self, algorithm: str, key_id: object) -> "VerificationKey | None":
-        """Return the key for this algorithm and ``kid``; ``None``: no key, or several, would do."""
+        """Return the key for this algorithm and ``kid``; ``None``: no key matches, or several do."""
         kind = _KINDS[algorithm[:2]]
         fitting = [each for each in self._keys if each.key_type == kind and each.algorithm in (None, algorithm)]
         if key_id is not None:

@@ -1,4 +1,5 @@
-"""Placeholders in the settings of remote sources: ``%u`` and others stand for facts about a client and its question."""
+"""Placeholders in the settings of remote sources: ``%u`` and others, which are replaced by data about a client and its
+request."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -33,10 +34,10 @@ def templates(unknown: str) -> ValueRule:
 
 
 def letters(template: str) -> list[str]:
-    """The letters of the placeholders in a text, in their order."""
+    """Return the letters of the placeholders in a text, in order."""
     return _PLACEHOLDER.findall(template)
 
 
 def filled_in(template: str, values: Mapping[str, str]) -> str:
-    """The text with the values; no value is searched for placeholders again."""
+    """Return the text with placeholders replaced by values. Placeholders within a value are not replaced."""
     return _PLACEHOLDER.sub(lambda found: values.get(found[1], ""), template)

@@ -1,6 +1,6 @@
-"""Passwords as the rows of a database have them: what ``password_hash`` says, and the two columns of a row.
+"""Passwords in the rows of a database: the format in ``password_hash``, and the two columns of a row.
 
-The formats are those of EMQX 4: a digest, with the salt before or behind the password; bcrypt; PBKDF2.
+The formats are those of EMQX 4: a digest, with the salt before or after the password; bcrypt; PBKDF2.
 """
 
 import hashlib
@@ -91,8 +91,8 @@ class HashFormat:
 
 
 class QueryHash:
-    """The password of one user as a row has it: a ``PasswordVerifier``. ``owner`` makes it different from the same
-    password of another user."""
+    """The password of one user in a row: a ``PasswordVerifier``. ``owner`` distinguishes it from the same password of
+    another user."""
 
     __slots__ = ("_format", "_owner", "_salt", "_stored", "fast")
 

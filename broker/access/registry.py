@@ -1,4 +1,4 @@
-"""Registry: the sources of access that there are, and the type of ``[access]`` that has a table for each of them."""
+"""Registry: all sources of access, and the type of ``[access]``, which has a table for each of them."""
 
 import sys
 from functools import lru_cache
@@ -14,7 +14,8 @@ Common = TypeVar("Common", bound=type[msgspec.Struct])
 
 
 def _built_in() -> tuple[AccessSource, ...]:
-    """One of each package beside this module. Their declarations are small; implementations are not imported."""
+    """Return the source of each package next to this module. Only the small declarations are imported, not the
+    implementations."""
     assert __package__ is not None
     packages = [each.name for each in iter_modules(sys.modules[__package__].__path__) if each.ispkg]
     found: list[AccessSource] = [import_module(f"{__package__}.{name}.declaration").SOURCE for name in packages]
@@ -50,23 +51,23 @@ def access_settings(common: Common, sources: tuple[AccessSource, ...]) -> Common
 
 
 def sources_of(access: msgspec.Struct) -> tuple[AccessSource, ...]:
-    """The sources that these settings of ``[access]`` may name."""
+    """Return the sources that these settings of ``[access]`` may name."""
     return _SOURCES[type(access)]
 
 
 def installed_sources() -> list[AccessSource]:
-    """Those of other packages that some configuration of this process has named."""
+    """Return the sources of other packages that a configuration of this process has named."""
     found = {source: None for sources in _SOURCES.values() for source in sources if source not in ACCESS_SOURCES}
     return list(found)
 
 
 def table_of(access: msgspec.Struct, source: AccessSource) -> Any:
-    """The settings in ``[access.<name>]``; None: there is no such table."""
+    """Return the settings in ``[access.<name>]``; None: there is no such table."""
     return None if source.settings is None else getattr(access, source.name)
 
 
 def tables_of(access: msgspec.Struct) -> dict[str, Any]:
-    """The settings of each source that has a table; None: the configuration has none."""
+    """Return the settings of each source that has a table; None: the configuration has none."""
     return {source.name: table_of(access, source) for source in sources_of(access) if source.settings is not None}
 
 

@@ -1,10 +1,11 @@
 """RemoteSource: a source of access on another system, which may be slow, broken or unreachable.
 
-Common to all of them: the limit of open questions and of their wait, the time-out, the circuit breaker, the status and
-its alarm, counting and logging of failures, and the end. Each source itself connects, asks the question, and closes.
+This module has the parts that all remote sources share: the limits of open questions and of their wait, the time-out,
+the circuit breaker, the status and its alarm, counting and logging of failures, and the end. Each source itself
+connects, asks the question, and closes its connections.
 
-At most ``pool_size`` questions are asked at a time. Only what the other side does with these is a failure of it; the
-wait of the others for their turn is not, and has a limit of its own."""
+At most ``pool_size`` questions are asked at a time. Only these can fail because of the other side. The wait of further
+questions for their turn is not a failure of the other side, and has its own limit."""
 
 import asyncio
 import logging
@@ -28,8 +29,8 @@ _LOG_INTERVAL: Final = 10.0
 
 class SourceFailed(Exception):
     """``reason``: the word for logs and counters; ``NO_CONNECTION`` if a connection cannot be established. ``setting``:
-    what decided, empty: the one that was asked by.
-    ``away``: the other side gave no answer at all, as if it were not there."""
+    the setting that decided; empty: the setting of the question. ``away``: the other side gave no answer at all, as if
+    it were unreachable."""
 
     def __init__(self, reason: str, setting: str = "", detail: str = "", away: bool = False) -> None:
         super().__init__(reason)
@@ -40,7 +41,7 @@ class SourceFailed(Exception):
 
 
 class RemoteSource(Source, OutsideSource):
-    """Belongs to one event loop. ``status``: whether it answers, and what was counted.
+    """Belongs to one event loop. ``status``: whether it answers, and its counters.
 
     A failure is logged as ``access_source_failed``, and counted as ``access_<name>_<reason>``; the verdict is that of
     ``on_failure``.
@@ -67,8 +68,8 @@ class RemoteSource(Source, OutsideSource):
 
     @abstractmethod
     async def connect(self) -> None:
-        """Try whether the other side can be reached, and ask nothing about a client. Raises SourceFailed. It is called
-        at the start, for ``taipan check --connect``, and as long as the other side is away."""
+        """Check whether the other side can be reached, without a question about a client. Raises SourceFailed. It is
+        called at the start, for ``taipan check --connect``, and while the other side is unreachable."""
 
     @abstractmethod
     def close_connections(self) -> Coroutine[Any, Any, None] | None:
@@ -140,8 +141,8 @@ class RemoteSource(Source, OutsideSource):
             return verdict
 
     def facts(self, client: ClientInfo, username: str | None) -> dict[str, str]:
-        """What placeholders stand for, without password, action and topic. ``username``: what the client calls itself
-        where that is to be verified, else what it has proved to be."""
+        """Return the values of placeholders, without password, action and topic. ``username``: the name that the client
+        claims, if that is to be verified, otherwise the name that it has proved."""
         return {
             "u": username or "",
             "c": client.client_id,
@@ -154,7 +155,7 @@ class RemoteSource(Source, OutsideSource):
         }
 
     def not_let_in(self, verdict: Verdict, client: ClientInfo, password: bytes | None) -> AuthOutcome | None:
-        """What a verdict other than a permission means for a CONNECT; None: the next source is to be asked."""
+        """Return the effect of a verdict other than a permission on a CONNECT; None: the next source is asked."""
         if verdict.decision == IGNORE:
             return None
         if verdict.failure:
@@ -164,7 +165,8 @@ class RemoteSource(Source, OutsideSource):
         return AuthOutcome(code, detail="denied", setting=verdict.setting)
 
     async def authorize(self, client: ClientInfo, action: str, topic: str) -> Verdict:
-        """Leave it to the next source. A source that authorizes has another, and ``authorizer`` returns it."""
+        """Leave the decision to the next source. A source that authorizes overrides this method, and ``authorizer``
+        returns the source."""
         return Verdict(IGNORE, "", self.setting)
 
     @property
@@ -205,7 +207,7 @@ class RemoteSource(Source, OutsideSource):
     # ---------------------------------------------------------------- status
 
     async def try_connection(self) -> None:
-        """``connect``, within the time-out. Raises SourceFailed, whatever a source raises."""
+        """Call ``connect``, within the time-out. Raises SourceFailed, whatever a source raises."""
         try:
             async with answer_within(self._limits.timeout):
                 await self.connect()
@@ -218,7 +220,8 @@ class RemoteSource(Source, OutsideSource):
             raise SourceFailed("error", detail=type(error).__name__) from error
 
     async def _reach(self) -> None:
-        """Connect until that succeeds, at longer and longer intervals. An open breaker waits before the first time."""
+        """Try to connect until that succeeds, at increasing intervals. If the breaker is open, wait before the first
+        attempt."""
         status = self.status
         pause = status.breaker == OPEN
         while True:
@@ -250,7 +253,7 @@ class RemoteSource(Source, OutsideSource):
         return self._open > 0 or any(task is not None and not task.done() for task in (self._reaching, self._closing))
 
     def retire(self) -> None:
-        """Another source replaces this one: open questions are still answered, then the connections are closed."""
+        """Answer the open questions, then close the connections, because another source replaces this one."""
         self.halt()
         self._retired = True
         if self._open == 0:
@@ -262,7 +265,7 @@ class RemoteSource(Source, OutsideSource):
             self._closing = None if closing is None else asyncio.ensure_future(closing)
 
     async def stop(self) -> None:
-        """Close its connections now; open questions fail. Afterwards none is being opened."""
+        """Close the connections now; open questions fail. No connection is opened afterwards."""
         self.halt()
         self._retired = self._stopped = True
         self._close_later()

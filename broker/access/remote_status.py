@@ -1,4 +1,4 @@
-"""RemoteStatus: whether a remote source of access answers, its circuit breaker, and what was counted of its answers.
+"""RemoteStatus: whether a remote source of access answers, its circuit breaker, and the counters of its answers.
 
 ::
 
@@ -6,8 +6,8 @@
                                    ▲                  │
                                    └──not connected───┘
 
-While the breaker is not closed, questions fail at once. Each pause is twice as long as the one before, until a question
-is answered.
+While the breaker is not closed, questions fail immediately. Each pause is twice as long as the previous one, until a
+question is answered.
 """
 
 from collections.abc import Callable
@@ -40,9 +40,10 @@ Breaker = Literal["closed", "open", "half_open"]
 
 class RemoteStatus:
     """``word``: ``CONNECTING`` until something is known, ``CONNECTED`` or ``DOWN``; ``reason``: why it is down.
-    ``since``: Unix seconds. ``latency``: seconds that answers take, the latest weighing most; None: there was none.
+    ``since``: Unix seconds. ``latency``: average seconds until an answer, in which the latest answers weigh most; None:
+    there was no answer.
 
-    ``on_change`` is called when ``word`` changes, or the reason of one that is down.
+    ``on_change`` is called when ``word`` changes, or when the reason changes while the source is down.
     """
 
     def __init__(self, clock: Clock, on_change: Callable[[], None]) -> None:
@@ -59,7 +60,7 @@ class RemoteStatus:
         self._on_change = on_change
         self._missed = 0
         self._pause = FIRST_PAUSE
-        # Whether an attempt to connect shows what is wrong; else only an answer shows that it is over.
+        # Whether an attempt to connect shows the problem; otherwise only an answer shows that it is solved.
         self._shows = True
 
     @property
@@ -113,7 +114,7 @@ class RemoteStatus:
         self._become(DOWN, _words(reason, detail))
 
     def reachable(self) -> None:
-        """Note that an attempt to connect succeeded. Something that accepts connections and answers no question stays
+        """Note that an attempt to connect succeeded. A server that accepts connections but answers no question stays
         down until it answers one."""
         if self.breaker != CLOSED:
             self.breaker = CLOSED

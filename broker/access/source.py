@@ -3,9 +3,9 @@
 A source has an authenticator, an authorizer, or both. Each of the two answers from memory, or takes time to answer:
 
     authenticator    users.UserSource          a list of users with hashes of passwords: the node verifies these
-                     auth_result.Authenticator verifies credentials by itself, at once or later
+                     auth_result.Authenticator verifies credentials itself, immediately or later
     authorizer       acl.AclRuleSource         rules in memory
-                     outside.OutsideSource     has to be waited for
+                     outside.OutsideSource     its answer has to be waited for
 """
 
 from collections.abc import Awaitable, Callable

@@ -1,7 +1,7 @@
 """Queries in SQL with placeholders.
 
-A placeholder counts only as a whole text within single quotes, ``'%u'``, and becomes a bound value, quotes and all.
-Everything else stays as it is written: what a client sends never becomes part of a statement.
+A placeholder is recognised only as a whole text within single quotes, ``'%u'``. It becomes a bound value, which also
+replaces the quotes. Everything else stays unchanged, so a client's data never becomes part of a statement.
 """
 
 import re
@@ -13,7 +13,7 @@ _LOGIN: Final = frozenset("ucCd")
 
 
 class SqlQuery:
-    """``letters``: those of its placeholders, in their order."""
+    """``letters``: the letters of its placeholders, in order."""
 
     __slots__ = ("_parts", "letters")
 
@@ -23,7 +23,7 @@ class SqlQuery:
         self.letters = tuple(parts[1::2])
 
     def statement(self, mark: Callable[[int], str]) -> str:
-        """The text with ``mark`` of its index, from 0, for each value."""
+        """Return the text with ``mark(index)``, counted from 0, in place of each value."""
         made = self._parts[0]
         for index, part in enumerate(self._parts[1:]):
             made += mark(index) + part

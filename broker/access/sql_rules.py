@@ -7,8 +7,8 @@ from .database import as_text, new_rule
 
 
 def rules_of(rows: Sequence[Sequence[object]]) -> list[AclRule]:
-    """Rows of allow, ipaddr, username, clientid, access and topic. The last that matches decides, as in EMQX 4, so it
-    becomes the first. Raises ``ValueError``."""
+    """Return the access rules of rows with the columns allow, ipaddr, username, clientid, access and topic. The order
+    is reversed, because in EMQX 4 the last matching row decides. Raises ``ValueError``."""
     return [_rule(row) for row in reversed(rows)]
 
 

@@ -23,12 +23,12 @@ class SqlAccessSettings(DatabaseSettings, frozen=True, forbid_unknown_fields=Tru
     )
 
     def texts(self) -> dict[str, str]:
-        """Return the queries by their settings, those of ``QUERIES``."""
+        """Return the queries by the settings in ``QUERIES``."""
         return dict(zip(QUERIES, (self.auth_query, self.super_query, self.acl_query), strict=True))
 
 
 def emqx_plugin(name: str, orders: tuple[str, ...], asks_next: bool = False) -> EmqxPlugin:
-    """Return EMQX's plugin for a database. ``name``: EMQX's name of it."""
+    """Return EMQX's plugin for a database. ``name``: EMQX's name for the database."""
     keys = {
         key: EmqxKey(key, "text") for key in ("server", "username", "password", "database", "password_hash", *QUERIES)
     }
@@ -46,8 +46,8 @@ def emqx_plugin(name: str, orders: tuple[str, ...], asks_next: bool = False) -> 
 def sql_access_source(
     name: str, place: int, settings: type[SqlAccessSettings], port: int, create: str, emqx: EmqxPlugin
 ) -> AccessSource:
-    """Return the declaration of a database; the arguments are those of ``AccessSource``. ``port``: of a server that is
-    given without one."""
+    """Return the declaration of a database; the arguments are those of ``AccessSource``. ``port``: the default port,
+    for a server without one in the settings."""
     return AccessSource(
         name=name,
         place=place,

@@ -20,7 +20,7 @@ _SHOWN: Final = 300
 
 
 def faults(settings: SqlAccessSettings) -> Iterator[Fault]:
-    """Yield the faults between several keys, and of files."""
+    """Yield the faults in combinations of keys, and those of the files."""
     yield from common_faults(settings, settings.texts())
 
 
@@ -50,7 +50,7 @@ class SqlSource(DatabaseSource):
         """Close a connection without waiting."""
 
     async def connect(self) -> None:
-        """Open the first connection of the pool, so that clients find one that is open."""
+        """Open the first connection of the pool, so that clients find an open connection."""
         connection = await self.open()
         try:
             await self.check(connection)

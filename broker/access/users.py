@@ -20,7 +20,7 @@ class User:
     ``reloaded``: a reload may have given the name to another user, so the superuser right of the user at CONNECT
     applies.
 
-    ``renew``: for an old stored form of the password, accepts the new hash that a login has made possible."""
+    ``renew``: for an old stored form of the password, receives the new hash that a login has made possible."""
 
     username: str
     password: PasswordVerifier | None = None

@@ -69,7 +69,7 @@ def may_publish(channel: Channel, topics: Sequence[str], judged: Callable[[list[
 
 def destination(channel: Channel, topic: str) -> str:
     """Return the topic of a publication of the client to ``topic``, for which access is checked: after topic rewrite,
-    and without a delay. Empty: it is only the server's, or invalid."""
+    and without a delay. Empty: only the server may publish to the topic, or it is invalid."""
     broker = channel.context.broker
     if broker.rewriting is not None:
         topic = broker.rewriting.published(topic, channel.client)

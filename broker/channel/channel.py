@@ -103,9 +103,9 @@ class Quota(Protocol):
 class ListenerFacts:
     """The data about a listener that a channel needs; after a reload, new clients get new ones.
 
-    ``tls_username`` is "cn" or "dn" if the username comes from the client's certificate, "psk" if it is the identity of
-    its pre-shared key, otherwise empty. ``loopback``: all clients of the listener are on this machine. ``proto_name``
-    and ``proto_ver``: the protocol of its clients; version 0 means the version of each CONNECT."""
+    ``tls_username`` is "cn" or "dn" if the username comes from the client's certificate, "psk" if the username is the
+    identity of its pre-shared key, otherwise empty. ``loopback``: all clients of the listener are on this machine.
+    ``proto_name`` and ``proto_ver``: the protocol of its clients; version 0 means the version of each CONNECT."""
 
     name: str
     zone: ZoneSettings

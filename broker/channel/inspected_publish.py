@@ -1,11 +1,11 @@
 """A PUBLISH about which a program outside the node is asked before the node accepts it (``core.inspection``).
 
-The client's next packets wait until there is an answer. A 3.x client cannot be informed that there is none, so the
-question about a message of QoS 1 or 2 is repeated, unless the client may not publish it any more. In the end, the
+The client's next packets wait until there is an answer. A 3.x client cannot be informed that there was no answer, so
+the question about a message of QoS 1 or 2 is repeated, unless the client may no longer publish it. In the end, the
 client is disconnected, and sends the message again.
 
-If the connection ends before the answer, a message of QoS 0 or 1 is published nevertheless. One of QoS 2 is not: the
-client sends it again, and then it is not a duplicate."""
+If the connection ends before the answer, a message of QoS 0 or 1 is published nevertheless. A message of QoS 2 is not
+published: the client sends it again, and then it is not a duplicate."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -152,8 +152,8 @@ def publish_run(channel: Channel, run: Run, now: float) -> int:
 
 
 def _common_route(channel: Channel, run: Run, topic: str, now: float) -> Route | None:
-    """Return the route of a run to ``topic``, its own after rewriting, of which each message would pass ``on_publish``
-    without effects besides it. None: it is not certain that each one would."""
+    """Return the route of a run to ``topic``, which is its own topic after rewriting, if each message would only be
+    routed by ``on_publish``, without other effects. None: this is not certain for each message."""
     session = channel.session
     admitted = channel.admitted
     until = None if admitted is None else admitted.get(topic)

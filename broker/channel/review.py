@@ -177,8 +177,8 @@ class SessionReview:
 
 
 class Reviews:
-    """Reviews of all sessions in the background when rules have changed, and of single sessions when their client's
-    permissions have.
+    """Reviews of all sessions in the background when rules have changed, and of single sessions when the permissions of
+    their client have changed.
 
     ``stopwatch``: measures slices. If it does not advance, as in a node without a loop, slices have no end."""
 

@@ -245,7 +245,7 @@ async def _answer_when_reviewed(
 def _answer_connect(
     channel: Channel, connect: Connect, session: Session, present: bool, properties: Properties, now: float
 ) -> Waiting:
-    """Answer when everything that has to be on disk is there."""
+    """Answer when everything that has to be on disk has been written."""
     client = channel.client
     broker = channel.context.broker
     if broker.auto_subscribe is not None:

@@ -26,7 +26,7 @@ class ExclusiveClaims(Protocol):
         """Report that a session of this node no longer has the filter."""
 
     def contested(self, session: Session, topic_filter: str) -> None:
-        """Report that a session has come with a filter that another session of this node has."""
+        """Report that a session has arrived with a filter that another session of this node has."""
 
     def holder(self, topic_filter: str) -> str:
         """Return the client ID whose session has this filter on any node; empty: there is none."""

@@ -4,9 +4,9 @@ The node counts the memory of its objects when they change. The resident size of
 misses: a resident size above everything that was ever counted is treated as used as well. The levels are similar to
 RabbitMQ's watermarks::
 
-    0.80  REFUSING  no new sessions and subscriptions, no QoS 0 for who reads slowly, all queues to disk
+    0.80  REFUSING  no new sessions and subscriptions, no QoS 0 for slow readers, all queues to disk
     0.90  SLOWING   the clients that send most are not read
-    1.00  SHEDDING  connections that can be closed for it, then what the largest queues hold goes
+    1.00  SHEDDING  closes connections that use the memory, then drops messages of the largest queues
 
 Queues are only shed for the memory that they use themselves. For unexplained memory, the allocator first returns freed
 memory to the system; memory that remains unexplained is gradually attributed to the process itself, and then no queue
@@ -249,7 +249,7 @@ class Memory:
 
     @property
     def excess(self) -> int:
-        """Return the bytes that have to be freed for SHEDDING to end; 0 or less: none."""
+        """Return the number of bytes that have to be freed to end SHEDDING; 0 or less: none."""
         return self.used - int(self.limit * ENDS[SHEDDING])
 
     def resize(self, limit: int) -> None:

@@ -1,7 +1,7 @@
 """The routing of runs, and the one place that decides whether the messages of a run may be routed together.
 
-``common_route`` and ``local_route`` decide. What follows has a run and its route, and looks at no single message again:
-the sessions and their writers treat a run as they treat one message."""
+``common_route`` and ``local_route`` decide. All later code receives a run with its route, and does not check single
+messages again: the sessions and their writers treat a run as they treat one message."""
 
 from ..loop.budget import DELIVERIES_PER_ITERATION
 from ..mqtt.run import OVERHEAD, Run
@@ -12,8 +12,9 @@ from .broker import PUBLISH_STEPS, Broker
 
 
 def common_route(broker: Broker, run: Run, topic: str) -> Route | None:
-    """Return the route of a run of a client to ``topic``, its own after rewriting. None: something has to see, to
-    refuse or to select a receiver for each of its messages, so ``Broker.accept`` has to process them one by one."""
+    """Return the route of a run of a client to ``topic``, which is its own topic after rewriting. None: each message
+    has to be observed, may be refused or needs a selected receiver, so ``Broker.accept`` has to process them one by
+    one."""
     rules = broker.rule_index
     if (
         topic.startswith("$")

@@ -160,7 +160,7 @@ class Tracing:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
     def _taken(self, name: str, old: Trace | None, new: Trace | None) -> None:
-        """Handle that another node has created, stopped or deleted a trace: each node writes its own events to its own
+        """Apply a trace that another node has created, stopped or deleted: each node writes its own events to its own
         file."""
         if not _NAME.fullmatch(name):
             return

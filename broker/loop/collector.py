@@ -1,4 +1,4 @@
-"""The garbage collector: it does not run while many objects are created that will all stay."""
+"""The garbage collector: it is paused while many objects are created that all remain in use."""
 
 import gc
 from collections.abc import Iterator

@@ -13,7 +13,7 @@ NO_SOCKET: Final = "no socket"
 
 
 def state_of(path: str) -> str:
-    """``FREE``, ``LEFT_OVER``, ``IN_USE`` or ``NO_SOCKET``. Raises OSError where that cannot be seen."""
+    """Return ``FREE``, ``LEFT_OVER``, ``IN_USE`` or ``NO_SOCKET``. Raises OSError if the state cannot be determined."""
     try:
         if not stat.S_ISSOCK(os.lstat(path).st_mode):
             return NO_SOCKET

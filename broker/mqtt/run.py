@@ -20,9 +20,9 @@ class Run:
     Identifier and properties. They have the same Topic Name, the same QoS, 0 or 1, RETAIN 0, and neither a Topic Alias
     nor a Message Expiry Interval.
 
-    Only ``next_run`` and ``run_decoder.read_run`` create one, so whoever is given a run need not look at its messages
-    again. Whether something on this node wants to see each message, such as a hook or a rule, is decided in
-    ``core.runs``; whether the client may publish them without another check, in ``channel.publish.publish_run``."""
+    Only ``next_run`` and ``run_decoder.read_run`` create one, so code that receives a run need not check its messages
+    again. ``core.runs`` decides whether something on this node, such as a hook or a rule, needs each single message;
+    ``channel.publish.publish_run`` decides whether the client may publish them without another check."""
 
     __slots__ = ("messages", "qos", "topic")
 
@@ -53,7 +53,7 @@ class Run:
                 message.release_plain()
 
     def budget_bytes(self) -> int:
-        """Return what a delivery of the run counts in the loop budget, in bytes."""
+        """Return how many bytes a delivery of the run adds to the loop budget."""
         messages = self.messages
         size = OVERHEAD * len(messages)
         for message in messages:

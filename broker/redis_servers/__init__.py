@@ -1,2 +1,2 @@
 """One or several Redis servers, for logins and for rules: connections, the master that sentinels name, and the slots of
-a cluster. Only who has set up Redis imports it: it needs the library redis."""
+a cluster. It needs the library redis, so it is imported only if Redis is configured."""

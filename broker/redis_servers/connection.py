@@ -1,4 +1,5 @@
-"""RedisConnection: a connection of redis-py with commands and answers as they are; its TLS is a context of ours."""
+"""RedisConnection: a connection of redis-py that does not convert commands and answers, and uses our own TLS
+context."""
 
 import asyncio
 import ssl
@@ -16,7 +17,7 @@ Command = list[bytes]
 
 
 class SecureRedisConnection(Connection):
-    """``tls``: None for a connection without it. ``server_name``: the name in the server's certificate; None: the
+    """``tls``: None for a connection without TLS. ``server_name``: the name in the server's certificate; None: the
     host."""
 
     def __init__(self, *, tls: ssl.SSLContext | None, server_name: str | None = None, **options: Any) -> None:
@@ -33,7 +34,7 @@ class SecureRedisConnection(Connection):
 
 @dataclass(frozen=True, slots=True)
 class RedisLogin:
-    """What a connection is opened with. ``server_name``: see ``SecureRedisConnection``."""
+    """The parameters for opening a connection. ``server_name``: see ``SecureRedisConnection``."""
 
     username: str
     password: str
@@ -119,5 +120,5 @@ def moved(error: Exception) -> bool:
 
 
 def in_one_line(error: Exception) -> str:
-    """Return what the server or the library has said."""
+    """Return the text of an error from the server or the library, on one line."""
     return " ".join(str(error).split())[:300] or type(error).__name__

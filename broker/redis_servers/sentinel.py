@@ -1,4 +1,4 @@
-"""to_master: a connection to the master that sentinels name. They name another one after the master has failed."""
+"""to_master: a connection to the master that sentinels name. They name another server after the master has failed."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -40,7 +40,7 @@ async def _named_by(sentinel: RedisConnection, name: str) -> Address:
 
 
 async def _checked(address: Address, connection: Connection) -> Connection:
-    """A server that has been a master until now may be a replica."""
+    """Check that the server is still a master: it may have become a replica."""
     is_master = False
     try:
         role = await connection.ask(b"ROLE")

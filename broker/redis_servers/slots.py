@@ -26,7 +26,7 @@ class SlotRange(NamedTuple):
 
 
 def slot_ranges(answer: Any, asked: Address) -> list[SlotRange]:
-    """Read the answer to ``SLOTS_COMMAND``; ``asked`` has given it. Raises OSError."""
+    """Read the answer to ``SLOTS_COMMAND`` from the server ``asked``. Raises OSError."""
     if not isinstance(answer, list):
         raise OSError(f"CLUSTER SLOTS: {answer}")
     # A node that does not know its own address gives an empty one.
@@ -41,7 +41,8 @@ def master_of(ranges: Sequence[SlotRange], slot: int) -> Address | None:
 
 
 class KeyPositions:
-    """Where commands have their first key, as the cluster says; remembered for a thousand of them."""
+    """The position of the first key in each command, as reported by the cluster; remembered for up to a thousand
+    commands."""
 
     def __init__(self) -> None:
         self._positions: dict[bytes, int] = {}

@@ -58,15 +58,14 @@ class PerPublisher(Generic[V]):
 class Strategy:
     """Chooses one of ``count`` places for each message. ``kind`` is a value of ``STRATEGIES``:
 
-    - random;
-    - round robin, separately for each publisher with a random start; or one round for the whole group;
-    - sticky: a publisher's messages stay with one member until that leaves or goes offline;
-    - by hash of the publisher's Client Identifier, or of the Topic Name: the same place while their number stays.
+    - random; - round robin, separately for each publisher with a random start; or one round for the whole group; -
+    sticky: a publisher's messages stay with one member until that leaves or goes offline; - by hash of the publisher's
+    Client Identifier, or of the Topic Name: the same place as long as the number of places stays the same.
 
-    A place is a member of a group on this node; or a connected member of any node; a node has as many places in a row
-    as it has connected members. Members and nodes have names, which ``sticky`` remembers.
+    A place is a member of a group on this node, or a connected member on any node: a node has as many consecutive
+    places as it has connected members. Members and nodes have names, which ``sticky`` remembers.
 
-    ``hashed``: it keeps what belongs together with one member, also when that is busy. ``remembers``: whether ``gave``
+    ``hashed``: messages that belong together stay with one member, even if it is busy. ``remembers``: whether ``gave``
     must be called after each message. Its ``favourites`` are names; None: it has none.
     """
 

@@ -1,5 +1,5 @@
-"""Whether a session can take messages: without dropping one, which ``core.broker`` asks before it accepts them;
-immediately; or as encoded packets."""
+"""Whether a session can accept messages without dropping one (``core.broker`` checks this before it accepts them),
+immediately, or as encoded packets."""
 
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ def would_refuse(session: "Session", message: Message, subscription: Subscriptio
 
 
 def would_be_shed(session: "Session", message: Message, subscription: Subscription) -> bool:
-    """Return whether memory is exhausted, and this message would wait in the queue until that is shed."""
+    """Return whether memory is exhausted, and this message would wait in a queue that will be shed."""
     return session.account.level >= SHEDDING and message.qos > 0 and subscription.qos > 0 and not session.ready
 
 

@@ -32,7 +32,7 @@ def ip_address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | 
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine can use the address; False for a name."""
+    """Return whether only this machine can use the address; False for a hostname."""
     address = ip_address_of(host)
     return address is not None and address.is_loopback
 
@@ -222,6 +222,6 @@ class PacketInHand:
 
 
 def protocol_of(publisher: Publisher | None) -> str:
-    """Return the protocol of a publisher as EMQX names it: ``mqtt``, ``mqtt-sn``, ``coap`` or ``lwm2m``. Of one that is
-    only known from the disk or from another node, it is not known: ``mqtt``."""
+    """Return the protocol of a publisher as EMQX names it: ``mqtt``, ``mqtt-sn``, ``coap`` or ``lwm2m``. For a
+    publisher that is only known from the disk or from another node, the protocol is not known: ``mqtt``."""
     return publisher.proto_name.lower() if isinstance(publisher, ClientInfo) else "mqtt"

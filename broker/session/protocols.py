@@ -42,11 +42,11 @@ class ClientWriter(Protocol):
         """Send several such messages."""
 
     def send_publish(self, delivery: Delivery, packet_id: int, dup: bool) -> bool:
-        """Send any other PUBLISH. Return False if the delivery is done with that: this client cannot receive it (its
+        """Send any other PUBLISH. Return False if the delivery is thereby complete: this client cannot receive it (its
         Maximum Packet Size), or does not acknowledge."""
 
     def send_run(self, deliveries: list[Delivery], packet_ids: list[int]) -> list[int]:
-        """Send several messages of QoS 1 with DUP 0; return the identifiers of those that are done with that."""
+        """Send several messages of QoS 1 with DUP 0; return the identifiers of those that are thereby complete."""
 
 
 class PacketWriter(Protocol):

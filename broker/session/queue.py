@@ -123,11 +123,11 @@ class MessageQueue:
     def push(self, delivery: Delivery) -> list[Delivery] | None:
         """Append a delivery; return the deliveries that were dropped for it, ``None`` if there are none.
 
-        The oldest of the lowest priority goes first. The new one itself is dropped, and nothing else, where it alone is
-        over ``max_bytes`` or where only higher priorities could make room.
+        The oldest delivery of the lowest priority is dropped first. If the new delivery alone exceeds ``max_bytes``, or
+        only higher priorities could make room, only the new one is dropped.
 
-        A queue that keeps drops a new one of QoS 0 and takes any other: who could be told was refused before
-        (``full_for``), and a will, a delayed or a shared message was promised already."""
+        A queue with ``keep`` drops a new delivery of QoS 0 and accepts any other: a publisher that can be informed was
+        refused before (``full_for``), and a Will, a delayed or a shared message was already promised."""
         size = delivery.size
         priority = self._priority(delivery.message.topic) if self._priorities is not None else 0
         dropped: list[Delivery] | None = None

@@ -15,7 +15,7 @@ class SessionRegistry:
     """All sessions of the node, connected or not.
 
     ``internal``: those whose client is a part of the node, such as its link to another one; their Client Identifiers
-    begin with U+0000, which no string of MQTT has. Nothing here counts or finds them but ``all``. ``names``: bytes of
+    begin with U+0000, which no string of MQTT has. No method except ``all`` counts or finds them. ``names``: bytes of
     long Client Identifiers and usernames.
     """
 

@@ -75,7 +75,7 @@ class Replay:
             self._repeats -= len(waiting) - 1
 
     def advance(self, session: "Session", writer: ClientWriter) -> None:
-        """Send the next messages to ``session`` until a slice is full, or no further message may follow now."""
+        """Send the next messages to ``session`` until a slice is full, or until no further message may be sent now."""
         budget = ReplayBudget()
         left = self._left
         while left and not budget.spent:

@@ -66,7 +66,7 @@ def restored_client(
 
 
 def restored_message(body: records.StoredBody, topic: str, publisher: Publisher | None, now: float) -> Message:
-    """``topic``: the topic of ``body``, as the one string object that is shared by all messages."""
+    """Return the message. ``topic``: the topic of ``body``, as the one string object that all messages share."""
     message = Message(
         topic,
         body.payload,

@@ -14,8 +14,8 @@ _FILES: Final = (f"{FILE}*", CHECK_FILE, "cluster-routes")
 
 
 def is_intact(directory: Path) -> bool:
-    """Return whether all batches of the store in a directory that no process uses can be read. A damaged one is
-    salvaged."""
+    """Return whether all batches of the store in ``directory`` can be read; no process may use the directory. A damaged
+    store is salvaged."""
     log = SqliteLog(directory / FILE)
     try:
         log.open()

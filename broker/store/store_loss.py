@@ -1,4 +1,4 @@
-"""Losses of the store, found with the file next to it (``persistence.log.check_file``)."""
+"""Losses of data from the store, detected with the check file next to it (``persistence.log.check_file``)."""
 
 from dataclasses import dataclass
 from typing import Final

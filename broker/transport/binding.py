@@ -24,9 +24,11 @@ _FLAGS: Final = socket.AI_PASSIVE | socket.AI_NUMERICSERV
 async def listening_sockets(host: str, port: int, backlog: int, shared: bool = False) -> list[socket.socket]:
     """Return bound, listening, non-blocking sockets, one for each local address of ``host``.
 
-    ``shared``: other processes that say so too may listen there; the system gives each a part of the connections.
+    ``shared``: other processes that also set this may listen at the same address; the system distributes the
+    connections among them.
 
-    Raises ``socket.gaierror`` where the host has no address, ``OSError`` where none can be bound, or one is taken."""
+    Raises ``socket.gaierror`` if the host has no address, and ``OSError`` if no address can be bound or one is in
+    use."""
     sockets = await bound_sockets(host, port, shared)
     try:
         for sock in sockets:
@@ -40,7 +42,7 @@ async def listening_sockets(host: str, port: int, backlog: int, shared: bool = F
 async def bound_sockets(
     host: str, port: int, shared: bool, kind: socket.SocketKind = socket.SOCK_STREAM
 ) -> list[socket.socket]:
-    """Return the sockets of ``listening_sockets`` bound only; ``kind``: of streams or of datagrams."""
+    """Return the sockets of ``listening_sockets``, bound but not listening; ``kind``: stream or datagram sockets."""
     try:
         # An address is read immediately; a name may need a query, which runs in a thread.
         found = socket.getaddrinfo(host, port, type=kind, flags=_FLAGS | socket.AI_NUMERICHOST)

@@ -1,4 +1,5 @@
-"""Connection: one socket. Bytes in, packets to the channel; what the channel sends out, once an iteration.
+"""Connection: one socket. Passes received bytes to the channel as packets, and writes the channel's output once per
+iteration.
 
 Listeners of every type use it: each layer below looks like an asyncio transport. This module contains its beginning,
 its timers and its end. ``connection_reader`` reads, ``connection_pauses`` stops and resumes reading, and
@@ -42,7 +43,7 @@ def shared_text(address: str) -> str:
 
 
 class Connection(ConnectionReader):
-    """Connects a transport and a channel. The base classes read, and keep what waits."""
+    """Connects a transport and a channel. The base classes read, and keep the waiting packets."""
 
     __slots__ = ("_connections", "_keep_alive")
 
@@ -136,7 +137,7 @@ class Connection(ConnectionReader):
             self._timer = self._context.timers.at(now + seconds, self)
 
     def heard(self) -> None:
-        """The client has sent something of another protocol that leads to no packet: Keep Alive starts again."""
+        """Restart Keep Alive, because the client has sent data of another protocol that does not become a packet."""
         self._alive_at = self._context.clock.now()
 
     def close(self) -> None:

@@ -58,7 +58,8 @@ def publishes(packets: list[Packet]) -> bool:
 
 
 class ConnectionPauses(ABC):
-    """The part of a Connection that stops and resumes reading. ``ConnectionReader`` reads and keeps what waits."""
+    """The part of a Connection that stops and resumes reading. ``ConnectionReader`` reads, and keeps the waiting
+    packets."""
 
     __slots__ = (
         "_alive_at",
@@ -111,7 +112,7 @@ class ConnectionPauses(ABC):
     # Declared here, in the lowest class: mypyc lays out objects wrongly if only a subclass has a ``__call__``.
     @abstractmethod
     def __call__(self) -> None:
-        """Do what is due when the timer of the connection fires."""
+        """Handle the timer of the connection, called when it fires."""
 
     @abstractmethod
     def _take_waiting(self) -> None:

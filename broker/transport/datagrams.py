@@ -1,7 +1,8 @@
 """Datagrams: the clients of a listener whose sockets receive datagrams. One socket serves many of them.
 
-A ``DatagramPeer`` stands for the connection of one address. Its addresses are not proved: anyone can send a datagram
-with another's address. So a peer costs little before its login, and gets no more bytes than it has sent."""
+A ``DatagramPeer`` takes the place of a connection for one address. This address is not proved: anyone can send a
+datagram with a forged address. So a peer uses few resources before its login, and receives no more bytes than it has
+sent."""
 
 import asyncio
 import errno
@@ -55,7 +56,7 @@ class Datagrams:
         self.challenge_bytes = None if gateway is None else gateway.challenge_bytes
 
     async def start(self, host: str, port: int, shared: bool) -> list[socket.socket]:
-        """Return the bound sockets: those of before, if they still serve peers. Raises the errors of
+        """Return the bound sockets: the previous ones, if they still serve peers. Raises the errors of
         ``binding.listening_sockets``."""
         if not self._sockets:
             self._sockets = await bound_sockets(host, port, shared, socket.SOCK_DGRAM)
@@ -87,7 +88,7 @@ class Datagrams:
         self._beacon_timer = asyncio.get_running_loop().call_later(beacon.seconds, self._announce)
 
     def settings_changed(self) -> None:
-        """The listener has new settings: those of its beacon apply now."""
+        """Apply the new settings of the listener to its beacon."""
         if self._beacon_timer is not None:
             self._beacon_timer.cancel()
         self._announce()
@@ -143,7 +144,7 @@ class Datagrams:
             self._handshakes.take(dtls, key, sock, data)
 
     def _secured(self, key: _Key, sock: socket.socket, session: DtlsSession, found: list[bytes]) -> None:
-        """A handshake is done: its client takes the place of the one that had its address before."""
+        """Add the client of a completed handshake, in place of the previous client of the address."""
         old = self._peers.pop(key, None)
         if old is not None:
             old.abort()
@@ -160,7 +161,7 @@ class Datagrams:
         peer.datagram_received(data)
 
     def renew(self, key: _Key, sock: socket.socket, data: bytes) -> None:
-        """Give a datagram to a new peer of the same address; the old one ends by itself."""
+        """Pass a datagram to a new peer of the same address; the old peer ends itself."""
         old = self._peers.pop(key, None)
         if self._listener.dtls is None:
             self._take(key, sock, data)
@@ -192,15 +193,15 @@ class Datagrams:
         self._newcomers.pop(peer, None)
 
     def remove(self, key: _Key, peer: "DatagramPeer") -> None:
-        """A peer has ended. The next datagram of its address begins a new conversation."""
+        """Remove a peer that has ended. The next datagram from its address begins a new conversation."""
         if self._peers.get(key) is peer:
             del self._peers[key]
         self._close_unused()
 
 
 class DatagramPeer(Layer):
-    """One address, as the layer above uses a transport: each ``write`` sends a datagram, and each ``data_received`` of
-    the protocol has one. With a ``DtlsSession``, both are encrypted on the wire."""
+    """One address, which the layer above uses like a transport: each ``write`` sends a datagram, and each call of the
+    protocol's ``data_received`` passes one on. With a ``DtlsSession``, both are encrypted on the wire."""
 
     reads_to_the_end = True
 
@@ -255,7 +256,7 @@ class DatagramPeer(Layer):
         return session
 
     def keep_session(self) -> None:
-        """The session does not end with this peer: ``renew`` follows."""
+        """Keep the session when this peer ends, because ``renew`` follows."""
         self._keeps = self._session is not None
 
     def end_session(self) -> None:
@@ -266,7 +267,7 @@ class DatagramPeer(Layer):
             self._session = None
 
     def take(self, data: bytes) -> None:
-        """Take a datagram, or wait until the node reads from this client."""
+        """Process a datagram, or keep it until the node reads from this client."""
         if self._closing:
             return
         if self.room >= 0:
@@ -295,7 +296,7 @@ class DatagramPeer(Layer):
         return self._waiting_bytes
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Send a datagram. One that the system does not accept is lost, as others are on the way."""
+        """Send a datagram. A datagram that the system does not accept is lost, like one that the network loses."""
         if self._closing or self._keeps:
             return
         if self._key[2]:
@@ -386,9 +387,9 @@ class DatagramPeer(Layer):
             self.room += self._datagrams.challenge_bytes
 
     def proved(self) -> None:
-        """The client receives at its address: it may be sent more than has come from it."""
+        """Note that the client receives at its address: from now on, it may receive more bytes than it has sent."""
         self.room = -1
 
     def renew(self, data: bytes) -> None:
-        """Give a datagram to a new peer of this address."""
+        """Pass a datagram to a new peer of this address."""
         self._datagrams.renew(self._key, self._sock, data)

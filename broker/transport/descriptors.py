@@ -1,7 +1,7 @@
 """Descriptors: how many file descriptors of the process connections may use, so that the node keeps some for itself.
 
-The system assigns the lowest free number. So a socket with number N shows that N descriptors are in use, whoever uses
-them: nothing has to be counted."""
+The system assigns the lowest free number. So a socket with number N shows that N descriptors are in use, whatever uses
+them, and nothing has to be counted."""
 
 import resource
 import sys
@@ -13,9 +13,9 @@ _FOR_OPERATORS: Final = 512
 
 
 class Descriptors(NamedTuple):
-    """``limit``: that of the process. Sockets whose number is ``for_clients`` or more are not given to clients, those
-    from ``for_operators`` on not even to the HTTP API: the store, the control socket, a reload and the connections of
-    rules need them."""
+    """``limit``: the limit of the process. Clients do not get sockets with number ``for_clients`` or higher, and the
+    HTTP API does not get those with ``for_operators`` or higher: the store, the control socket, a reload and the
+    connections of rules need them."""
 
     limit: int
     for_clients: int
@@ -26,7 +26,7 @@ UNLIMITED: Final = Descriptors(sys.maxsize, sys.maxsize, sys.maxsize)
 
 
 def descriptors(limit: int | None = None) -> Descriptors:
-    """``limit``: the current one of the system, unless given."""
+    """Return the descriptors of this process. ``limit``: by default, the current limit of the system."""
     if limit is None:
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if limit == resource.RLIM_INFINITY:

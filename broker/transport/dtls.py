@@ -52,14 +52,15 @@ def _library() -> Any:
 
 
 def is_client_hello(data: bytes) -> bool:
-    """Return whether a datagram begins a handshake: it is not encrypted, so it says nothing about its sender."""
+    """Return whether a datagram begins a handshake. Such a datagram is not encrypted, so it proves nothing about its
+    sender."""
     return len(data) > _RECORD_HEADER and data[0] == _HANDSHAKE and data[3:5] == b"\0\0" and (
         data[_RECORD_HEADER] == _CLIENT_HELLO
     )  # fmt: skip
 
 
 def client_random(data: bytes) -> bytes:
-    """Return the random number of a ClientHello, by which a repetition is known."""
+    """Return the random number of a ClientHello, which identifies its repetitions."""
     return data[_RANDOM : _RANDOM + 32]
 
 
@@ -113,12 +114,12 @@ class DtlsContext:
             context.load_client_ca(settings.cafile.encode())
 
     def _cookie(self, connection: Any) -> bytes:
-        """Return the cookie of an address: nothing has to be kept for it."""
+        """Return the cookie of an address. It is computed, so nothing has to be stored for an address."""
         return hmac.digest(self._secret, connection.get_app_data(), "sha256")[:_COOKIE_BYTES]
 
     def hello(self, address: object, data: bytes) -> "tuple[list[bytes], DtlsSession | None]":
-        """Take a datagram of an address without a session. Return the request for a cookie, which is smaller than it,
-        or the session of a client that has repeated its cookie."""
+        """Process a datagram from an address without a session. Return the request for a cookie, which is smaller than
+        the datagram, or the session of a client that has repeated its cookie."""
         ssl = self._ssl
         connection = ssl.Connection(self._context)
         connection.set_accept_state()
@@ -162,7 +163,7 @@ class DtlsSession:
         """Common name and subject of the client certificate; with a pre-shared key, its identity and ``None``."""
 
     def handshake(self, data: bytes) -> None:
-        """Take a datagram of the handshake; ``done`` says whether that was the last one. Raises DtlsError."""
+        """Process a datagram of the handshake; ``done`` shows whether that was the last one. Raises DtlsError."""
         ssl, connection = self._ssl, self._connection
         if data:
             connection.bio_write(data)
@@ -201,9 +202,9 @@ class DtlsSession:
         return DtlsError(why)
 
     def wrong_key(self) -> DtlsError | None:
-        """Return what to report of a handshake that is given up, if the key of the client seems to be the reason. A
-        record that was encrypted with another key is ignored (RFC 6347, section 4.1.2.7), so the handshake does not
-        fail: it has no end."""
+        """Return what to report about an abandoned handshake, if the client's key seems to be the reason. A record that
+        was encrypted with another key is ignored (RFC 6347, section 4.1.2.7), so the handshake does not fail but never
+        ends."""
         if self._keys is None or self._identity is None or not self._unreadable:
             return None
         text = psk.wrong_key(self._identity, self._keys.knows(self._identity))
@@ -242,7 +243,7 @@ class DtlsSession:
         return self.outgoing()
 
     def outgoing(self) -> list[bytes]:
-        """Return the datagrams that OpenSSL wants to be sent."""
+        """Return the datagrams that OpenSSL has prepared for sending."""
         return _outgoing(self._ssl, self._connection)
 
     def repeat_after(self) -> float | None:
@@ -268,14 +269,15 @@ def _has_encrypted(data: bytes) -> bool:
 
 
 def _pair(attribute: Any) -> tuple[str, str]:
-    """Return the name and the value of an attribute, as ``tls.names_in`` takes them."""
+    """Return the name and the value of an attribute, in the form for ``tls.names_in``."""
     name = attribute.rfc4514_attribute_name
     value = attribute.value
     return _NAMES.get(name, name), value if isinstance(value, str) else value.hex()
 
 
 def _outgoing(ssl: Any, connection: Any) -> list[bytes]:
-    """Return all waiting records in as few datagrams as they fit into: OpenSSL's memory has no borders between them."""
+    """Return all waiting records in as few datagrams as possible: OpenSSL's memory does not mark where datagrams
+    end."""
     data = b""
     while True:
         try:

@@ -1,6 +1,7 @@
 """Pre-shared keys of a DTLS listener: the only module that uses internals of pyOpenSSL (decision 0204).
 
-cryptography has the functions of OpenSSL for pre-shared keys, for programs that extend pyOpenSSL's Context."""
+The package cryptography contains OpenSSL's functions for pre-shared keys, for programs that extend pyOpenSSL's
+Context."""
 
 import importlib
 from typing import Any, Final

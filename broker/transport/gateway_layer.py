@@ -54,8 +54,8 @@ class GatewayListener(Protocol):
 class GatewayLayer(Layer, asyncio.Protocol):
     """Carries one conversation. The Connection above reads and writes MQTT, whatever the client speaks.
 
-    Packets that the gateway sends while the Connection writes wait until the loop's next callback: the Connection is
-    never called back by what it calls.
+    Packets that the gateway sends while the Connection writes wait until the loop's next callback, so that no method
+    that the Connection calls calls the Connection back.
     """
 
     reads_to_the_end = True
@@ -74,7 +74,8 @@ class GatewayLayer(Layer, asyncio.Protocol):
         max_size: int,
         listener: GatewayListener,
     ) -> None:
-        """``max_size``: bytes of one request before the login; ``raise_packet_limit`` has those after it."""
+        """``max_size``: maximum bytes of one request before the login; ``raise_packet_limit`` sets the maximum after
+        it."""
         super().__init__()
         self._gateway = gateway
         self._options = options
@@ -268,7 +269,8 @@ class GatewayLayer(Layer, asyncio.Protocol):
                 return
 
     def _decoded(self, data: bytes) -> list[Packet]:
-        """Decode packets. The decoder is that of all conversations, unless it keeps the beginning of a packet."""
+        """Decode packets. All conversations share one decoder, except while it would have to keep the beginning of a
+        packet."""
         decoder = self._decoder or _DECODERS.pop(self._version, None)
         if decoder is None:
             decoder = Decoder(_TOPIC_NAMES, _LARGEST, _LARGEST, server_side=False)

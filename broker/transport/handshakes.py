@@ -1,4 +1,4 @@
-"""Handshakes: the clients of a DTLS listener that have repeated their cookie, until they have proved their keys."""
+"""Handshakes: clients of a DTLS listener that have repeated their cookie, but have not proved their keys yet."""
 
 import asyncio
 import socket
@@ -18,8 +18,8 @@ _Done = Callable[[_Key, socket.socket, DtlsSession, list[bytes]], None]
 
 
 class _Handshake:
-    """``random``: of its ClientHello. ``timer``: when the last flight is repeated; ``ends``: when the handshake is
-    given up."""
+    """``random``: the random number of its ClientHello. ``timer``: when the last flight is repeated; ``ends``: when the
+    handshake is given up."""
 
     __slots__ = ("ends", "random", "session", "sock", "timer")
 
@@ -32,7 +32,7 @@ class _Handshake:
 
 
 class Handshakes:
-    """``done`` is called with each session that is ready, and the first messages that have come with it."""
+    """``done`` is called with each session that is ready, and the first messages that have arrived with it."""
 
     __slots__ = ("_done", "_listener", "_of")
 
@@ -46,7 +46,7 @@ class Handshakes:
         return key in self._of or is_client_hello(data)
 
     def take(self, dtls: DtlsContext, key: _Key, sock: socket.socket, data: bytes) -> None:
-        """Take a datagram of an address without a session, or one that begins another."""
+        """Process a datagram from an address without a session, or one that begins another session."""
         handshake = self._of.get(key)
         if handshake is None or (is_client_hello(data) and client_random(data) != handshake.random):
             handshake = self._begun(dtls, key, sock, data)

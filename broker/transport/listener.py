@@ -53,7 +53,7 @@ POLLED_TLS_BYTES: Final = 15_000
 
 
 class Lingering(Protocol):
-    """A connection that is closed except that its client has not closed its side yet."""
+    """A closed connection whose client has not closed its side yet."""
 
     def abort(self) -> None:
         """Stop waiting."""
@@ -379,7 +379,7 @@ class Listener:
                     return
 
     def _exhausted(self, peer: tuple[str, int], detail: str) -> None:
-        """There is no free descriptor: new clients wait in the backlog."""
+        """Pause accepting, because no descriptor is free: new clients wait in the backlog."""
         self.refuse("no_sockets", SETTING, peer, detail)
         self._pause_accepting()
         self._rest = asyncio.get_running_loop().call_later(ACCEPT_PAUSE, self._resume_accepting)
@@ -390,8 +390,8 @@ class Listener:
         return limit > 0 and self.current_connections + len(self.pending) >= limit
 
     def admits_datagrams(self, peer: tuple[str, int]) -> bool:
-        """Return whether a client that sends its first datagram may have a Connection. A refused one is counted, and
-        gets no answer: its address may be forged."""
+        """Return whether a client that sends its first datagram may have a Connection. A refused client is counted and
+        receives no answer, because its address may be forged."""
         if self._full:
             self.refuse("max_connections", "max_connections", peer)
             return False
@@ -549,7 +549,7 @@ class Listener:
         self._place_free()
 
     def closed(self, reason: str) -> None:
-        """A Connection has ended; ``reason`` in EMQX's words (normal, kicked, ...)."""
+        """Count a Connection that has ended; ``reason`` in EMQX's words (normal, kicked, ...)."""
         self.shutdown_count[reason] = self.shutdown_count.get(reason, 0) + 1
 
 
@@ -567,8 +567,8 @@ def _accept_rate(settings: ListenerSettings) -> TokenBucket | None:
 
 
 def _dtls_context(settings: ListenerSettings) -> DtlsContext | None:
-    """Return the certificates or keys of a datagram listener. Certificates have passed ``_tls_context``, whose errors
-    say more."""
+    """Return the certificates or keys of a datagram listener. Certificates have been checked by ``_tls_context``, whose
+    errors are more specific."""
     if not LISTENER_KINDS[settings.type].datagram or settings.tls is None:
         return None
     try:

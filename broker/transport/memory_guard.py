@@ -68,7 +68,7 @@ class EventQueue(Protocol):
 
 
 class MemoryGuard:
-    """``tick`` is called ten times a second; ``end_of_iteration`` costs nothing while little is queued and retained."""
+    """``tick`` is called ten times a second; ``end_of_iteration`` does nothing while little is queued and retained."""
 
     def __init__(
         self,
@@ -198,7 +198,8 @@ class MemoryGuard:
         self._largest.clear()
 
     def _shed_events(self) -> bool:
-        """Drop the waiting events of the plugins, if these use the memory. Return False if nothing is dropped."""
+        """Drop the waiting events of the plugins, if their memory causes the shortage. Return False if nothing is
+        dropped."""
         before = self.event_bytes
         if before < self._memory.limit // _EVENTS_PART:
             return False
@@ -212,7 +213,7 @@ class MemoryGuard:
         return sum([queue.waiting_bytes for queue in self.event_queues])
 
     def _close_newcomers(self) -> bool:
-        """Close connections without a login, if these use the memory. Return False if they do not."""
+        """Close connections without a login, if their memory causes the shortage. Return False if it does not."""
         newcomers = self._before_login
         if newcomers.bytes + CONNECTION_BYTES * len(newcomers) < self._memory.limit // _NEWCOMERS_PART:
             return False
@@ -296,8 +297,8 @@ def sources(
     before_login: BeforeLogin,
     sockets: Callable[[], int],
 ) -> dict[str, Callable[[], int]]:
-    """Return the kinds of objects that the node holds, with functions for their approximate memory; the sizes per
-    object are measured. ``sockets``: memory of TLS and WebSocket below the connections."""
+    """Return the kinds of objects that the node holds, with functions that return their approximate memory, based on
+    measured sizes. ``sockets``: memory of TLS and WebSocket below the connections."""
     account = broker.account
     router = broker.router
 

@@ -102,13 +102,15 @@ class PendingConnection(asyncio.Protocol):
             transport.abort()
 
     def handshake_failed(self, error: ssl.SSLError) -> None:
-        """Count the failure. The peer may read the alert, and keeps its place until it closes or we do."""
+        """Count the failure. The peer may read the alert, and keeps its place until either side closes the
+        connection."""
         self._stop_timer()
         self._count(*handshake_refusal(error))
         self._timer = asyncio.get_running_loop().call_later(ALERT_TIMEOUT, self.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The peer has left before its handshake was complete; or after it failed, which was counted."""
+        """Handle a peer that has disconnected before its handshake was complete, or after a failure that was
+        counted."""
         self.refuse("closed_early", "tls")
 
     def _stop_timer(self) -> None:

@@ -1,4 +1,4 @@
-"""TLS-PSK: the file of identities and keys of a listener, and who has proved which identity.
+"""TLS-PSK: the file of identities and keys of a listener, and the identities that clients have proved.
 
 TLS 1.2 only: Python has no callback for the pre-shared keys of TLS 1.3. Python 3.13 has one for TLS 1.2; before that,
 the package sslpsk3 adds it. ``dtls_psk`` has that of DTLS.
@@ -80,12 +80,12 @@ def _entry(line: bytes) -> tuple[str, bytes]:
 
 
 def no_cipher(ciphers: str) -> str:
-    """What to say of a list of ciphers that leaves none."""
+    """Return the message about a list of ciphers that leaves no cipher."""
     return f"OpenSSL knows no cipher for pre-shared keys of {ciphers!r}"
 
 
 def wrong_key(identity: str, known: bool) -> str:
-    """What to say of a client that could not prove its identity."""
+    """Return the message about a client that could not prove its identity."""
     return f"wrong key of identity {identity!r}" if known else f"unknown identity {identity!r}"
 
 
@@ -113,8 +113,8 @@ class PreSharedKeys:
             package.setup_psk_callbacks(ssl_object)
 
     def key_of(self, identity: str | None) -> bytes:
-        """The key. An unknown identity gets a random one, so that it fails in the same way as a wrong key: otherwise
-        the alert would tell anyone which identities exist."""
+        """Return the key of an identity. For an unknown identity, return a random key, so that it fails like a wrong
+        key: otherwise the alert would reveal which identities exist."""
         self.offered = identity or ""
         key = self._keys.get(self.offered)
         return secrets.token_bytes(32) if key is None else key
@@ -123,7 +123,7 @@ class PreSharedKeys:
         return identity in self._keys
 
     def step(self, take: Callable[[], None]) -> None:
-        """Take one step of a handshake; the identity that came in it is in ``offered``."""
+        """Take one step of a handshake; the identity that the client sent in it is in ``offered``."""
         global _current
         self.offered, _current = None, self
         try:
@@ -132,19 +132,19 @@ class PreSharedKeys:
             _current = None
 
     def fault(self, error: Exception, offered: str | None) -> ssl.SSLError:
-        """What to report for a handshake that failed with this error."""
+        """Return what to report for a handshake that failed with this error."""
         reason = error.reason if isinstance(error, ssl.SSLError) else None
         if offered is not None and reason in _UNREADABLE:
             return PskError(1, wrong_key(offered, self.knows(offered)))
         if reason == "DATA_LENGTH_TOO_LONG":
             return PskError(1, "the identity is too long")
-        # sslpsk3 fails with a SystemError where Python itself says that there is no such identity.
+        # sslpsk3 fails with a SystemError when Python itself says that there is no such identity.
         if reason == "PSK_IDENTITY_NOT_FOUND" or not isinstance(error, ssl.SSLError):
             return PskError(1, "the identity is not UTF-8")
         return error
 
     def proved(self, ssl_object: ssl.SSLObject, offered: str | None) -> str | None:
-        """The identity of a client whose handshake is done; ``None``: it has proved none."""
+        """Return the identity of a client whose handshake is done; ``None``: it has not proved one."""
         session = ssl_object.session
         number = b"" if session is None else session.id
         if ssl_object.session_reused:
@@ -168,7 +168,8 @@ def _key_of(identity: str | None) -> bytes:
 
 
 def _package() -> Any:
-    """The one context of sslpsk3 whose callback all listeners share: the package never forgets a context."""
+    """Return the one context of sslpsk3 whose callback all listeners share, because the package never forgets a
+    context."""
     global _sslpsk3
     if _sslpsk3 is None:
         _sslpsk3 = importlib.import_module("sslpsk3").SSLPSKContext(ssl.PROTOCOL_TLS_SERVER)
@@ -176,7 +177,7 @@ def _package() -> Any:
 
 
 def unavailable() -> str | None:
-    """Why this Python cannot use pre-shared keys, and what helps; ``None``: it can."""
+    """Return why this Python cannot use pre-shared keys, and what to do about it; ``None``: it can."""
     if sys.version_info >= (3, 13):
         return None if getattr(ssl, "HAS_PSK", False) else "the OpenSSL of this Python has no pre-shared keys"
     try:

@@ -1,5 +1,5 @@
-"""SlowReader: watches a client whose socket is full. The client has to read a minimum in time, otherwise it is
-closed."""
+"""SlowReader: watches a client whose socket is full. A client that does not read a minimum amount in time is
+disconnected."""
 
 import asyncio
 from typing import Final

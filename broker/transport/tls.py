@@ -53,7 +53,7 @@ class TlsError(ValueError):
 
 
 class CheckedHandshake:
-    """A handshake by pre-shared keys, or with a client certificate, as far as OpenSSL does not check it alone.
+    """A handshake by pre-shared keys or with a client certificate: the checks that OpenSSL does not make itself.
 
     ``established``: OpenSSL has completed it, so that no alert can be sent any longer."""
 
@@ -73,13 +73,13 @@ class CheckedHandshake:
         self.established = True
         if keys is not None:
             self.psk_identity = keys.proved(tls, self._offered)
-            if self.psk_identity is None:  # a session that is not known any more, or ciphers that prove nothing
+            if self.psk_identity is None:  # a session that is no longer known, or ciphers that prove nothing
                 raise psk.PskError(1, "the client has proved no identity")
         if tls.session_reused and tls.context.verify_mode != ssl.CERT_NONE:
             _verify_again(tls)
 
     def _step(self, keys: psk.PreSharedKeys, step: Callable[[], None]) -> None:
-        """Go on with a handshake by pre-shared keys. Raises SSLError, also in place of a SystemError of sslpsk3."""
+        """Continue a handshake by pre-shared keys. Raises SSLError, also in place of a SystemError of sslpsk3."""
         try:
             try:
                 keys.step(step)
@@ -178,7 +178,7 @@ class ServerContext(ssl.SSLContext):
 
     @cached_property
     def authorities(self) -> tls_resumption.Authorities:
-        """Read once: a context does not change while it is in use."""
+        """Return the authorities. They are read once, because a context does not change while it is in use."""
         return tls_resumption.authorities_of(self)
 
     def wrap_bio(
@@ -198,7 +198,8 @@ class ServerContext(ssl.SSLContext):
         return made
 
     def wrap_accepted(self, sock: socket.socket) -> PolledSocket:
-        """Return the socket of a client, whose handshake is next. ``sock`` does not block, and belongs to it then."""
+        """Return the TLS socket of a client, whose handshake is next. ``sock`` must be non-blocking, and belongs to the
+        TLS socket afterwards."""
         made = self.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
         assert isinstance(made, PolledSocket)
         if self.keys is not None:
@@ -230,8 +231,8 @@ def build_context(settings: TlsSettings) -> ServerContext:
 
 
 def _chooser(others: dict[str, ServerContext]) -> Callable[[ssl.SSLObject, str | None, ssl.SSLContext], None]:
-    """Return the callback that selects a certificate by the requested name: that of the name, of its ``*.domain``, or
-    else the first."""
+    """Return the callback that selects the certificate for a requested name: that of the name, otherwise that of its
+    ``*.domain``, otherwise the first."""
 
     def choose(ssl_object: ssl.SSLObject, server_name: str | None, _: ssl.SSLContext) -> None:
         if server_name is None:
@@ -269,7 +270,7 @@ def _context(settings: TlsSettings, place: str, certfile: str, keyfile: str, key
 
 
 def pre_shared_keys(settings: ListenerTlsSettings) -> psk.PreSharedKeys:
-    """Return the keys of ``psk_file``. Raises TlsError if it cannot be read, or other settings do not fit it."""
+    """Return the keys of ``psk_file``. Raises TlsError if it cannot be read, or conflicts with other settings."""
     for fault in settings.psk_faults():
         raise TlsError(f"tls.{fault[0]}", fault[1])
     try:

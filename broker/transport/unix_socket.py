@@ -118,8 +118,8 @@ def _bound(settings: ListenerSettings, mode: int, user: int, group: int) -> Sock
 
 @contextmanager
 def _alone_in_directory(path: str) -> Iterator[None]:
-    """Keep other nodes from making a socket in the directory of ``path``: one that is bound and does not listen yet
-    looks like one that is left over.
+    """Prevent other nodes from creating a socket in the directory of ``path``: a socket that is bound and does not
+    listen yet looks like a leftover.
 
     If the directory cannot be locked, or a stranger keeps its lock, nothing is held.
     """
@@ -168,7 +168,7 @@ def rights_faults(settings: ListenerSettings) -> list[SocketFileError]:
 
 
 def _rights(settings: ListenerSettings) -> tuple[int, int, int]:
-    """Return mode, user and group as numbers; -1 for those that stay."""
+    """Return mode, user and group as numbers; -1 for those that remain unchanged."""
     user = _number("socket_owner", settings.socket_owner, "user", lambda name: pwd.getpwnam(name).pw_uid)
     group = _number("socket_group", settings.socket_group, "group", lambda name: grp.getgrnam(name).gr_gid)
     return int(settings.socket_mode, 8), user, group

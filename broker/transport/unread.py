@@ -20,7 +20,7 @@ def unread(transport: asyncio.BaseTransport, error: Exception | None) -> Iterato
     """Return the bytes that ``transport`` has not passed on, in pieces. Called by its protocol's ``connection_lost``
     with its ``error``.
 
-    Nothing for a layer that does this itself."""
+    Return nothing for a layer that passes on the rest itself."""
     below = transport
     while isinstance(below, Layer):
         if below.reads_to_the_end:

@@ -102,9 +102,9 @@ class FrameProtocol(ServerProtocol):
 class WebSocketLayer(Layer, asyncio.Protocol):
     """Runs the WebSocket handshake of one socket, then carries bytes in both directions in binary frames.
 
-    Plain frames are processed many at a time (``websocket_frames``). The library receives the bytes of all others, and
-    decides which are invalid; the end of each of these is known here, so that plain frames are recognised again after
-    it.
+    Plain frames are processed many at a time (``websocket_frames``). The library receives the bytes of all other
+    frames, and decides which are invalid. The layer knows where each of these frames ends, so that it recognises plain
+    frames after it.
 
     ``connect()`` creates the Connection after the handshake; ``pending`` is informed how the handshake ended.
     ``origins``: pages that may connect, as ``accepted_origins`` returns them."""
@@ -302,7 +302,8 @@ class WebSocketLayer(Layer, asyncio.Protocol):
             self._loop.call_soon(self._parse)
 
     def _end_of_frame(self, raw: bytes, position: int) -> int:
-        """Return up to where the library gets ``raw``: to the end of one frame, unless there are extensions."""
+        """Return the position up to which the library receives ``raw``: the end of one frame, unless there are
+        extensions."""
         if self._extended:
             return min(len(raw), position + CHUNK)
         if not self._owed:

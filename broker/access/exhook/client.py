@@ -43,7 +43,7 @@ _FILES: Final = ("cacertfile", "certfile", "keyfile")
 
 
 class ProviderAddress(NamedTuple):
-    """``url``: ``http://host:port`` or ``https://host:port``; the names of files in PEM, empty: none."""
+    """``url``: ``http://host:port`` or ``https://host:port``. The other fields are names of PEM files; empty: none."""
 
     url: str
     cacertfile: str = ""
@@ -52,7 +52,7 @@ class ProviderAddress(NamedTuple):
 
 
 class ExhookClient:
-    """Belongs to one event loop. ``pool_size``: connections. They open again by themselves after a loss."""
+    """Belongs to one event loop. ``pool_size``: connections. They reconnect automatically after a loss."""
 
     def __init__(self, address: ProviderAddress, pool_size: int, node: str) -> None:
         """Raises ValueError for a file that cannot be used."""
@@ -131,7 +131,7 @@ def _calls_of(channel: Any) -> dict[str, Any]:
 
 
 def address_faults(address: ProviderAddress) -> Iterator[tuple[str, str]]:
-    """Yield each key that is wrong, and why. The URL is one with a host."""
+    """Yield each key that is wrong, and why. The URL must have a host."""
     parts = urlsplit(address.url)
     if "@" in parts.netloc or parts.path not in ("", "/") or parts.query or parts.fragment:
         yield "url", "expected only http:// or https://, the host and the port"
@@ -149,7 +149,7 @@ def address_faults(address: ProviderAddress) -> Iterator[tuple[str, str]]:
 
 
 def credentials(address: ProviderAddress) -> Any:
-    """Return the TLS credentials for an ``https`` URL; None: for another one. Raises ValueError."""
+    """Return the TLS credentials for an ``https`` URL, None for any other URL. Raises ValueError."""
     if not address.url.startswith("https:"):
         return None
     authorities, key, chain = (_content(name) for name in (address.cacertfile, address.keyfile, address.certfile))

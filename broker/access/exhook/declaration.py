@@ -1,4 +1,4 @@
-"""The declaration of ``[access.exhook]``: its settings, and what their values must be like."""
+"""The declaration of ``[access.exhook]``: its settings, and the requirements for their values."""
 
 from typing import Annotated, Final
 

@@ -1,4 +1,4 @@
-"""The messages of exhook: classes made from ``exhook.binpb``, which protoc has made of ``exhook.proto``."""
+"""The messages of exhook: classes generated from ``exhook.binpb``, which protoc has generated from ``exhook.proto``."""
 
 from importlib.resources import files
 from typing import Any, Final
@@ -38,7 +38,7 @@ SUBSCRIBE: Final = 1
 
 
 def meta(node: str, cluster: str = "") -> Any:
-    """Return what each request says about the node that sends it."""
+    """Return the part of each request that describes the node."""
     return CLASSES["RequestMeta"](node=node, version=product_version(), sysdescr=_DESCRIPTION, cluster_name=cluster)
 
 
@@ -50,7 +50,7 @@ def broker_info(uptime: float, now: str) -> Any:
 
 
 def client_info(client: ClientInfo, username: str | None, password: bytes | None = None) -> Any:
-    """``username``: the name that the client gives in CONNECT, afterwards the one that it has proved."""
+    """``username``: the name that the client gives in CONNECT, after authentication the name that it has proved."""
     return CLASSES["ClientInfo"](
         node=client.node,
         clientid=text(client.client_id),

@@ -1,7 +1,7 @@
 """ExhookSource: providers of EMQX's exhook protocol decide who a client is, and what it may do.
 
-A provider names its hooks when the node introduces itself. Of ``client.authenticate`` and
-``client.check_acl``, those that it does not name are left to the next provider, and then to the next source.
+A provider names its hooks when the node introduces itself. If it does not name ``client.authenticate`` or
+``client.check_acl``, that question is left to the next provider, and then to the next source.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ class _Provider:
         self._useless: frozenset[str] | None = None
 
     async def ask(self, hook: str, method: str, request: Any, settings: ExhookAccessSettings) -> Any:
-        """Return the answer; None: it does not ask for this hook. Raises SourceFailed."""
+        """Return the answer; None: the provider does not name this hook. Raises SourceFailed."""
         async with self._introducing:
             wanted = self._wanted if self.client.connected else None
             if wanted is None:
@@ -63,7 +63,7 @@ class _Provider:
             return await self.client.call(method, request, settings.timeout)
         except ProviderFailed as why:
             if why.away:
-                self._wanted = None  # a provider that starts again is told again of the node
+                self._wanted = None  # the node introduces itself again to a provider that restarts
             raise _failed(why) from None
 
     async def connect(self, timeout: float) -> None:
@@ -119,7 +119,7 @@ class ExhookSource(RemoteSource):
     # ------------------------------------------------------------- questions
 
     async def authenticate(self, client: ClientInfo, password: bytes | None) -> AuthOutcome | None:
-        """Return whether the client is who it says; None: the next source decides."""
+        """Return whether the client's identity is accepted; None: the next source decides."""
 
         def request(result: bool) -> Any:
             info = messages.client_info(client, client.username, password)
@@ -145,7 +145,7 @@ class ExhookSource(RemoteSource):
         return await self.ask(self.setting, lambda: self._decide(CHECK_ACL, "OnClientCheckAcl", request))
 
     async def _decide(self, hook: str, method: str, request: Callable[[bool], Any]) -> Verdict:
-        """``request``: makes the request with the result of the providers that were asked before."""
+        """``request`` creates the request with the result of the providers that were asked before."""
         result: bool | None = None
         failed = 0
         for provider in self._providers:
@@ -181,7 +181,7 @@ class ExhookSource(RemoteSource):
             self._pass_over(provider, failure)
 
     def _pass_over(self, provider: _Provider, why: SourceFailed) -> None:
-        """Count and log a failure of one provider; the others decide."""
+        """Count and log a failure of one provider; the other providers decide."""
         self.note_failure(why.reason, why.setting or self.setting, f"{provider.url}: {why.detail}")
 
     def close_connections(self) -> Coroutine[Any, Any, None] | None:

@@ -1,4 +1,4 @@
-"""The declaration of ``[access.http]``: its settings, and what their values must be like."""
+"""The declaration of ``[access.http]``: its settings, and the requirements for their values."""
 
 import re
 from collections.abc import Iterator
@@ -18,7 +18,8 @@ HttpMethod = Literal["post", "get"]
 
 
 class HttpAccessSettings(RemoteSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A service asked by HTTP. Values of the ``..._params`` are texts with placeholders, see ``access.http``."""
+    """A service that is asked over HTTP. Values of the ``..._params`` are texts with placeholders, see
+    ``access.http``."""
 
     auth_url: str = ""  # empty: not asked
     auth_method: HttpMethod = "post"

@@ -1,4 +1,4 @@
-"""The check of ``[access.http]``, and the TLS of its connections; without the client that asks."""
+"""The check of ``[access.http]``, and the TLS of its connections. This module does not import the HTTP client."""
 
 import ssl
 from collections.abc import Iterator
@@ -9,7 +9,8 @@ from .declaration import HttpAccessSettings
 
 
 def tls_context(settings: HttpAccessSettings) -> ssl.SSLContext | bool:
-    """For the connections of an ``https`` URL; ``ValueError`` names what is wrong with ``cafile``."""
+    """Return the TLS context for the connections of an ``https`` URL. Raises ``ValueError`` with the problem of
+    ``cafile``."""
     urls = (settings.auth_url, settings.superuser_url, settings.acl_url)
     if not settings.cafile and (settings.tls_verify or not any(url.startswith("https:") for url in urls)):
         return True  # aiohttp's own, made once
@@ -27,7 +28,7 @@ def tls_context(settings: HttpAccessSettings) -> ssl.SSLContext | bool:
 
 
 def faults(settings: HttpAccessSettings) -> Iterator[Fault]:
-    """Yield the faults between several keys, and of the file."""
+    """Yield the faults in combinations of keys, and those of the file."""
     if not (settings.auth_url or settings.superuser_url or settings.acl_url):
         yield Fault((), "needs auth_url, superuser_url or acl_url")
     try:

@@ -1,4 +1,4 @@
-"""HttpSource: a service of the operator's that is asked by HTTP who a client is and what it may do.
+"""HttpSource: a service of the operator, which is asked over HTTP who a client is and what it may do.
 
 The questions are those of EMQX 4's ``emqx_auth_http``: 200 allows, 200 with the body ``ignore`` leaves it to the next
 source, 4xx denies. Everything else is a failure: no answer in time, no connection, 5xx, a redirect.
@@ -45,7 +45,7 @@ class _Question:
         return {name: filled_in(template, values) for name, template in self.params}
 
     def tells(self, letter: str) -> bool:
-        """Return whether a parameter holds the placeholder of this letter."""
+        """Return whether a parameter contains the placeholder with this letter."""
         return any(letter in letters(template) for _, template in self.params)
 
 
@@ -57,7 +57,7 @@ class HttpSource(RemoteSource):
     without_decision = "leaves it to the next source"
 
     def __init__(self, settings: HttpAccessSettings, context: SourceContext) -> None:
-        """``ValueError`` for a ``cafile`` that cannot be used."""
+        """Raises ``ValueError`` for a ``cafile`` that cannot be used."""
         super().__init__("http", settings, context)
         self.settings = settings
         self._auth = _Question("auth", settings.auth_url, settings.auth_method, settings.auth_params)
@@ -83,12 +83,12 @@ class HttpSource(RemoteSource):
     async def authenticate(self, client: ClientInfo, password: bytes | None) -> AuthOutcome | None:
         """Return whether the service accepts the client, even an anonymous one. ``None``: the next source decides."""
         values = self.facts(client, client.username)
-        # Bytes that are no UTF-8 come out of ``urlencode`` as they went in.
+        # ``urlencode`` preserves bytes that are not UTF-8.
         values["P"] = (password or b"").decode("utf-8", "surrogateescape")
         verdict = await self._ask(self._auth, values)
         if verdict.decision != ALLOW:
             return self.not_let_in(verdict, client, password)
-        # What it was not told it has not decided.
+        # The service has not decided about data that it did not receive.
         client.proved_by = self.name if self._auth.tells("u") and client.username else ""
         superuser = await self.is_superuser(client)
         return AuthOutcome(is_superuser=superuser, proved_by=client.proved_by, proves_client_id=self._auth.tells("c"))
@@ -128,7 +128,7 @@ class HttpSource(RemoteSource):
         except aiohttp.ClientConnectorError as error:
             raise SourceFailed(NO_CONNECTION, detail=str(error.os_error), away=True) from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            # ValueError: what is no URL, or a header that cannot be sent
+            # ValueError: an invalid URL, or a header that cannot be sent
             raise SourceFailed("broken", detail=type(error).__name__, away=not isinstance(error, ValueError)) from None
 
     async def _send(self, question: _Question, values: dict[str, str]) -> tuple[int, bytes]:
@@ -163,7 +163,7 @@ class HttpSource(RemoteSource):
     ) -> tuple[int, bytes]:
         async with session.request(method, url, data=data, headers=headers, allow_redirects=False) as response:
             body = b""
-            # Read to its end: only then is the connection good for the next question.
+            # Read to its end: only then can the connection be used for the next question.
             async for piece in response.content.iter_any():
                 body += piece
                 if len(body) > _MAX_BODY:

@@ -27,7 +27,8 @@ _RETRY: Final = 5.0
 
 
 class KeyNotFound(Exception):
-    """``fetched``: a key will not appear soon either. ``setting``: the setting for the place of the search."""
+    """``fetched``: the keys were fetched, so the key will not appear soon either. ``setting``: the setting that names
+    the place where the key was searched for."""
 
     def __init__(self, fetched: bool, setting: str) -> None:
         super().__init__(setting)
@@ -152,7 +153,7 @@ def _read(file: str) -> bytes:
 
 
 def faults(settings: JwtSettings) -> Iterator[Fault]:
-    """Yield the faults between several keys, and those of the files."""
+    """Yield the faults in combinations of keys, and those of the files."""
     if settings.token_from == "username":
         for claim, template in settings.verify_claims.items():
             if template == "%u" and claim != settings.username_claim:

@@ -1,4 +1,4 @@
 """The source that finds users and rules in a directory: ``[access.ldap]``.
 
-pyasn1-modules is imported only where the table is there.
+pyasn1-modules is imported only if the table exists.
 """

@@ -66,7 +66,8 @@ class LdapConnection:
         await self._writer.start_tls(tls, server_hostname=host)
 
     async def bind(self, dn: bytes, password: bytes) -> bool:
-        """Return whether the password is that of the entry. Raises SourceFailed if the directory does not say."""
+        """Return whether the password is that of the entry. Raises SourceFailed if the directory does not answer
+        that."""
         self._number += 1
         answer = await self._final(bind(self._number, dn, password), [])
         if answer.code == SUCCESS:

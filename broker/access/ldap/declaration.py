@@ -1,4 +1,4 @@
-"""The declaration of ``[access.ldap]``: its settings, and what their values must be like."""
+"""The declaration of ``[access.ldap]``: its settings, and the requirements for their values."""
 
 from typing import Annotated, Final, Literal
 
@@ -12,7 +12,7 @@ from ..emqx_plugin import TLS_KEYS, EmqxKey, EmqxPlugin
 
 
 class LdapFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A condition of an entry. ``op``: how the next one is added."""
+    """A condition for an entry. ``op``: how the next condition is combined with it."""
 
     key: str
     value: str
@@ -20,7 +20,7 @@ class LdapFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 class LdapAccessSettings(ServerSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Keys that EMQX 4 has, too, have its defaults, but for the published password of ``bind_dn``."""
+    """Keys that also exist in EMQX 4 have its defaults, except the published password of ``bind_dn``."""
 
     servers: str = "127.0.0.1"
     port: Annotated[int, Meta(ge=1, le=65_535)] = 389
@@ -39,7 +39,7 @@ class LdapAccessSettings(ServerSettings, frozen=True, forbid_unknown_fields=True
 
 
 def addresses_of(servers: str, port: int) -> list[tuple[str, int]]:
-    """The addresses of a list with commas. Raises ``ValueError``."""
+    """Return the addresses in a list separated by commas. Raises ``ValueError``."""
     found = [address_of(each, port) for each in servers.split(",") if each.strip()]
     if not found:
         raise ValueError("expected a server")

@@ -1,4 +1,5 @@
-"""Passwords as the attribute ``userPassword`` has them: ``{SSHA}...`` and others (RFC 2307), or all of it in Base64."""
+"""Passwords in the formats of the attribute ``userPassword``: ``{SSHA}...`` and others (RFC 2307), or the whole value
+in Base64."""
 
 import base64
 import binascii
@@ -20,7 +21,7 @@ _FORMATS: Final = {scheme: HashFormat(form) for scheme, (_, form) in _DIGESTS.it
 
 
 def hash_in_directory(stored: bytes, owner: str) -> QueryHash | None:
-    """Return what verifies a password; None for a password in clear and for a scheme that is not supported."""
+    """Return the verifier of a password; None for a plain-text password and for a scheme that is not supported."""
     found = _SCHEME.fullmatch(stored) or _SCHEME.fullmatch(_decoded(stored))
     if found is None:
         return None

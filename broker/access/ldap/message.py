@@ -25,7 +25,7 @@ Conditions = tuple[Literal["and", "or"], Sequence["Condition | Conditions"]]
 
 @dataclass(frozen=True, slots=True)
 class DirectoryEntry:
-    """``dn``: its name, as the directory writes it. ``attributes``: by their names in lower case."""
+    """``dn``: the name of the entry, as the directory writes it. ``attributes``: values by lower-case name."""
 
     dn: bytes
     attributes: dict[str, list[bytes]]
@@ -36,7 +36,8 @@ class DirectoryEntry:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """``entry``: of a search, which has further answers. ``code``: the result; None: there are further answers."""
+    """``entry``: an entry found by a search; further answers follow. ``code``: the result; None: there are further
+    answers."""
 
     number: int
     code: int | None
@@ -45,7 +46,7 @@ class Answer:
 
 
 class BadAnswer(ValueError):
-    """The bytes cannot be read as a message of LDAP."""
+    """The bytes cannot be read as an LDAP message."""
 
 
 def bind(number: int, dn: bytes, password: bytes) -> bytes:
@@ -64,7 +65,8 @@ def start_tls(number: int) -> bytes:
 
 
 def search(number: int, base: str, condition: "Condition | Conditions", attributes: Sequence[str], most: int) -> bytes:
-    """``base``: the name of an entry; it is searched with all below. ``most``: the limit of entries."""
+    """``base``: the name of an entry, which is searched together with all entries below it. ``most``: the maximum
+    number of entries."""
     message = _new(number)
     request = message["protocolOp"]["searchRequest"]
     request["baseObject"] = base.encode("utf-8", "surrogatepass")
@@ -96,7 +98,8 @@ def _write(into: Any, condition: "Condition | Conditions") -> None:
 
 
 def missing_bytes(head: bytes) -> int | None:
-    """How many bytes of a message follow the first ones; None: its length is not complete yet. Raises BadAnswer."""
+    """Return how many bytes of a message follow the first ones; None: its length is not complete yet. Raises
+    BadAnswer."""
     if len(head) < 2:
         return None
     if head[0] != 0x30:

@@ -40,7 +40,7 @@ _LEVELS: Final = 3
 
 
 def faults(settings: LdapAccessSettings) -> Iterator[Fault]:
-    """Yield the faults between several keys, and of files."""
+    """Yield the faults in combinations of keys, and those of the files."""
     texts = {"custom_base_dn": settings.custom_base_dn}
     for index, each in enumerate(settings.filters):
         texts[f"filters.{index}.key"], texts[f"filters.{index}.value"] = each.key, each.value
@@ -62,12 +62,13 @@ def faults(settings: LdapAccessSettings) -> Iterator[Fault]:
 
 
 def _secured(settings: LdapAccessSettings) -> LdapAccessSettings:
-    """The settings with ``tls`` for StartTLS, too: its certificates are read and verified alike."""
+    """Return the settings with ``tls`` set for StartTLS as well: its certificates are read and verified in the same
+    way."""
     return msgspec.structs.replace(settings, tls=settings.tls or settings.start_tls)
 
 
 class LdapSource(DatabaseSource):
-    """Belongs to one event loop. Logins with ``bind_as_user`` have connections of their own, as many as questions."""
+    """Belongs to one event loop. Logins with ``bind_as_user`` have their own connections, as many as questions."""
 
     setting = "access.ldap.device_dn"
     title = "the directory"
@@ -156,7 +157,7 @@ class LdapSource(DatabaseSource):
         verdict = await self.ask(self._auth_setting, question)
         if verdict.decision != UNDECIDED:
             refused = self.not_let_in(verdict, client, password)
-            # The entry is there: another source must not accept the client with another password.
+            # The entry exists: another source must not accept the client with another password.
             return refused or AuthOutcome(
                 reason_codes.SERVER_UNAVAILABLE, detail=verdict.failure, setting=verdict.setting
             )
@@ -215,7 +216,7 @@ def _names(settings: LdapAccessSettings) -> dict[str, str]:
 
 
 def _identities(settings: LdapAccessSettings) -> list[str]:
-    """The attributes whose value is compared with the username."""
+    """Return the attributes whose value is compared with the username."""
     found = [text_of(each.key, _names(settings), "") for each in settings.filters if each.value == f"${{{USER}}}"]
     if "username_attr" in placeholders(settings.custom_base_dn):
         found.append(settings.username_attributetype)
@@ -238,7 +239,7 @@ def _membership(dn: bytes, user: str) -> Conditions:
 
 
 def _conditions(settings: LdapAccessSettings, user: str) -> Condition | Conditions:
-    """The conditions of ``filters`` from the first to the last, as in EMQX: each operator combines all before it with
+    """Return the conditions of ``filters`` in order, as in EMQX: each operator combines all conditions before it with
     the next one."""
     names = _names(settings)
     made: Condition | Conditions = ("objectClass", settings.match_objectclass.encode())

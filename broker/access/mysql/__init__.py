@@ -1,4 +1,4 @@
 """The source that finds users and rules in MySQL or MariaDB: ``[access.mysql]``.
 
-aiomysql is imported only where the table is there.
+aiomysql is imported only if the table exists.
 """

@@ -1,7 +1,7 @@
 """MysqlSource: asks MySQL or MariaDB.
 
-aiomysql has no prepared statements. A value is written into the statement in hexadecimal: then none of its characters
-has a meaning in SQL, with any ``sql_mode`` of the server."""
+aiomysql has no prepared statements. A value is written into the statement in hexadecimal, so that none of its
+characters has a meaning in SQL, whatever ``sql_mode`` the server uses."""
 
 from typing import Any, Final
 

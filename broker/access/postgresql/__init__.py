@@ -1,4 +1,4 @@
 """The source that finds users and rules in PostgreSQL: ``[access.postgresql]``.
 
-asyncpg is imported only where the table is there.
+asyncpg is imported only if the table exists.
 """

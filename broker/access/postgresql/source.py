@@ -45,7 +45,7 @@ class PostgresqlSource(SqlSource):
         self._connect_timeout = settings.connect_timeout
 
     async def check(self, connection: Any) -> None:
-        """Have the statements prepared, which shows an invalid one."""
+        """Let the server prepare the statements, which reveals invalid ones."""
         for word, statement in self._statements.items():
             try:
                 await connection.prepare(statement)

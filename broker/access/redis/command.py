@@ -1,5 +1,5 @@
-"""Commands of Redis with placeholders. A command is split at spaces first, and each word filled in afterwards: what a
-client sends stays within its word."""
+"""Commands of Redis with placeholders. A command is split at spaces first, and then placeholders are replaced in each
+word, so that a client's value stays within its word."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -1,4 +1,4 @@
-"""The declaration of ``[access.redis]``: its settings, and what their values must be like."""
+"""The declaration of ``[access.redis]``: its settings, and the requirements for their values."""
 
 from typing import Annotated, Final, Literal
 
@@ -25,7 +25,7 @@ class RedisAccessSettings(DatabaseSettings, frozen=True, forbid_unknown_fields=T
 
 
 def _addresses(text: str, port: int) -> list[tuple[str, int]]:
-    """Return the hosts and ports of a list with commas. Raises ``ValueError``."""
+    """Return the hosts and ports in a list separated by commas. Raises ``ValueError``."""
     return [address_of(each, port) for each in text.split(",")]
 
 

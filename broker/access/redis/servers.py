@@ -1,4 +1,5 @@
-"""Where commands of logins go: to one server, to the master that sentinels name, or to the nodes of a cluster.
+"""The servers to which commands of logins are sent: one server, the master that sentinels name, or the nodes of a
+cluster.
 
 All three have the same connections (``broker/redis_servers``) as the rules that write to Redis."""
 
@@ -40,7 +41,7 @@ class RedisServers(ABC):
 
 
 class SingleServer(RedisServers):
-    """One at a time: always the same, or the master."""
+    """One server at a time: always the same one, or the current master."""
 
     def __init__(self, open: Open) -> None:
         self._open = open
@@ -66,7 +67,7 @@ class SingleServer(RedisServers):
 
 
 class ClusterServers(RedisServers):
-    """The slot of the first key decides which master is asked."""
+    """A cluster. The slot of the first key decides which master is asked."""
 
     def __init__(self, seeds: list[Address], open: Callable[[Address], Awaitable[RedisConnection]]) -> None:
         """``seeds``: nodes that name the others."""

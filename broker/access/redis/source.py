@@ -28,7 +28,7 @@ def _asked(settings: RedisAccessSettings) -> dict[str, str]:
 
 
 def faults(settings: RedisAccessSettings) -> Iterator[Fault]:
-    """Yield the faults between several keys, and of files."""
+    """Yield the faults in combinations of keys, and those of the files."""
     yield from common_faults(settings, _asked(settings))
     if settings.type == "single" and len(addresses_of(settings)) > 1:
         yield Fault(("server",), 'names several servers: set type = "sentinel" or "cluster"')
@@ -57,7 +57,7 @@ class RedisSource(DatabaseSource):
         self._servers = self._servers_of(settings)
 
     async def connect(self) -> None:
-        """Open the first connection, and have it answer."""
+        """Open the first connection, and wait for an answer from it."""
         await self._servers.connect()
 
     async def find_password(self, values: Values) -> StoredPassword | None:
@@ -78,7 +78,7 @@ class RedisSource(DatabaseSource):
         return not isinstance(first, list | dict) and as_text(first) == "1"
 
     async def find_rules(self, values: Values) -> list[AclRule]:
-        """Whoever has a list of topics may do nothing else."""
+        """Return the rules of the client's list of topics. A client with such a list may use no other topics."""
         if not self._commands["acl_cmd"].letters <= values.keys():
             return []
         answer = await self._answer("acl_cmd", values)

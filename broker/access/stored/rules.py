@@ -155,7 +155,7 @@ class _Index:
 
 
 class _Subject:
-    """The rules of one subject in order, with an index from ``_INDEX_FROM`` rules on."""
+    """The rules of one subject in order, with an index if there are at least ``_INDEX_FROM`` rules."""
 
     __slots__ = ("_index", "rules")
 
@@ -327,9 +327,9 @@ class StoredAclRules:
         """Return which rules of a subject to drop, and which to add after the others, so that it has the ``wanted``
         ones in this order. A wanted rule that repeats an earlier one is left out.
 
-        Rules are added in order by ``add_last``, and then the others are dropped, the last first, by ``drop``. Each
-        step leaves the decision about every topic as it was, or as it is to be: what the rest of the old rules does not
-        decide, the new ones do."""
+        Rules are added in order by ``add_last``, and then the others are dropped, the last first, by ``drop``. After
+        each step, the decision about every topic is the old or the final one: the new rules decide about topics for
+        which no old rule remains."""
         there = self.of(kind, name)
         new = list(dict.fromkeys(wanted))
         same = 0

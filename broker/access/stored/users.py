@@ -35,8 +35,8 @@ class StoredUser(msgspec.Struct, array_like=True, frozen=True, gc=False):
 class StoredUsers:
     """A ``UserSource``.
 
-    A client with a stored username needs that user's password; otherwise, a client with a stored client ID
-    needs that one's."""
+    A client with a stored username needs that user's password; otherwise, a client with a stored client ID needs the
+    password of that client ID."""
 
     has_scram: Final = False
 

@@ -73,7 +73,8 @@ class BlockAssembly:
 
 
 class Body:
-    """An answer that the client fetches in blocks. The ETag tells it whether all are of one state."""
+    """An answer that the client fetches in blocks. The ETag shows the client whether all blocks belong to the same
+    state."""
 
     __slots__ = ("code", "etag", "options", "payload")
 
@@ -84,8 +85,8 @@ class Body:
         self.etag = crc32(payload).to_bytes(4)
 
     def part(self, wanted: Block, exponent: int) -> tuple[Options, bytes] | None:
-        """Return the options and the payload of a block, which is at most as large as ``exponent`` says; None: there is
-        no such block."""
+        """Return the options and the payload of a block, whose size is limited by ``exponent``; None: there is no such
+        block."""
         if wanted.exponent > exponent:
             wanted = Block(wanted.offset >> exponent + 4, False, exponent)
         start, end = wanted.offset, wanted.offset + wanted.size
@@ -99,11 +100,11 @@ class Body:
 
 
 class TransferFailed(Exception):
-    """The other side does not keep to the rules of blockwise transfer, or its answer is too large."""
+    """The other side violates the rules of blockwise transfer, or its answer is too large."""
 
 
 class Transfer:
-    """A request of the node, and its answer, in as many messages as it takes."""
+    """A request of the node and its answer, in as many messages as necessary."""
 
     __slots__ = ("_collected", "_etag", "_exponent", "_last", "_most", "_next", "_sent", "code", "options", "payload")
 
@@ -121,7 +122,7 @@ class Transfer:
 
     @property
     def collected(self) -> int:
-        """Bytes of the answer that have come, of one that is not whole."""
+        """Number of bytes that have arrived of an incomplete answer."""
         return 0 if self._collected is None else len(self._collected)
 
     def message(self) -> tuple[Options, bytes]:
@@ -143,7 +144,8 @@ class Transfer:
         return options, part
 
     def answered(self, packet: Packet) -> bytes | None:
-        """Take an answer; return its whole payload, or None: there is a next message. Raises TransferFailed."""
+        """Process an answer; return its whole payload, or None if another message has to be sent. Raises
+        TransferFailed."""
         try:
             return self._answered(packet)
         except codec.BadOption as error:

@@ -1,5 +1,5 @@
-"""The bodies of one client that are transferred in blocks, with limits: of the request that it is sending, and of the
-answers that it is fetching."""
+"""The bodies of one client that are transferred in blocks, with limits: the body of the request that it is sending, and
+those of the answers that it is fetching."""
 
 from typing import Final
 
@@ -27,7 +27,7 @@ class Bodies:
         self._bodies: dict[Resource, Body] | None = None
 
     def begin(self, resource: Resource) -> None:
-        """The first block of a request has come: the body of another one is given up."""
+        """Begin the body of a request, because its first block has arrived; discard the body of an earlier request."""
         self.drop_assembly()
         self._assembly = BlockAssembly(resource)
 
@@ -75,7 +75,7 @@ class Bodies:
 
     def in_blocks(self, resource: Resource, code: int, options: Options, payload: bytes, wanted: Block | None
                   ) -> tuple[int, Options, bytes]:  # fmt: skip
-        """Return an answer, or its first block if it is larger than a block; it is kept for the others."""
+        """Return an answer, or its first block if it is larger than a block; the other blocks are kept."""
         exponent = exponent_of(self._settings.block_size)
         if wanted is not None:
             exponent = min(exponent, wanted.exponent)

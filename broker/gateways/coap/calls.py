@@ -1,4 +1,4 @@
-"""Requests of the node to the other side, and what it observes there (RFC 7252, section 5; RFC 7641, section 3)."""
+"""Requests of the node to the other side, and its observations there (RFC 7252, section 5; RFC 7641, section 3)."""
 
 from collections import deque
 from collections.abc import Callable
@@ -48,8 +48,9 @@ class CoapAnswer:
 
 
 class CoapCall:
-    """A request of the node that is not answered, or observes. ``due``: when an acknowledged one is given up;
-    ``latest``: the token of its last message; ``charged``: the bytes of the answer so far, as ``Exchanges`` has them.
+    """A request of the node that has no answer yet, or that observes. ``due``: when an acknowledged request is given
+    up; ``latest``: the token of its last message; ``charged``: the bytes of the answer so far, as counted in
+    ``Exchanges``.
     """
 
     __slots__ = (
@@ -80,7 +81,7 @@ class CoapCall:
 
 
 class CoapCalls:
-    """The requests of the node to one address, by token. ``wake``: ``dues`` have changed."""
+    """The requests of the node to one address, by token. ``wake`` is called when ``dues`` have changed."""
 
     __slots__ = ("_calls", "_exchanges", "_link", "_seen", "_sender", "_settings", "_wake")
 
@@ -145,7 +146,7 @@ class CoapCalls:
                 return token
 
     def forget(self, token: bytes) -> None:
-        """Take no answers or notifications to a request any more; the next one is answered with RST."""
+        """Accept no more answers or notifications to a request; the next one is answered with RST."""
         for key, call in list((self._calls or {}).items()):
             if call.token == token:
                 self._charge(call, 0)
@@ -158,7 +159,8 @@ class CoapCalls:
                 self._calls = None
 
     def _send_call(self, call: CoapCall, token: bytes) -> None:
-        """Send the next message of a request; ``token``: its own, so that a late answer is not taken for another."""
+        """Send the next message of a request; ``token``: a token for this message only, so that a late answer is not
+        mistaken for another one."""
         options, payload = call.transfer.message()
         code = call.transfer.code
 
@@ -184,7 +186,7 @@ class CoapCalls:
         self._link.drop("unexpected_datagram", what)
 
     def on_answer(self, packet: Packet) -> None:
-        """Take an answer that is a message of its own, or a notification."""
+        """Process an answer in a separate message, or a notification."""
         if self._seen is not None and packet.mid in self._seen:
             if packet.type == CON:
                 self._link.write(codec.empty(ACK, packet.mid))
@@ -238,13 +240,14 @@ class CoapCalls:
         self._send_call(call, token)
 
     def _charge(self, call: CoapCall, size: int) -> bool:
-        """Count the bytes of an answer that is not whole. Return whether all bodies of the listener have room."""
+        """Count the bytes of an incomplete answer. Return whether the limit for all bodies of the listener allows
+        them."""
         self._exchanges.body_bytes += size - call.charged
         call.charged = size
         return not size or self._exchanges.body_bytes <= self._settings.max_bodies_bytes
 
     def _finish(self, token: bytes, answer: CoapAnswer | None) -> None:
-        """A request has its answer, or its observation another state."""
+        """Pass on the answer to a request, or another state of its observation."""
         call = None if self._calls is None else self._calls.get(token)
         if call is None:
             return

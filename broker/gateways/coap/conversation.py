@@ -1,9 +1,9 @@
 """The conversation of a CoAP client with the node: requests on one side, MQTT packets on the other.
 
-``state`` names what the client may do next. A request names its client (``c``, ``u``, ``p``), so the first one logs it
-in, and waits for that; one that names another client begins a new conversation. ``mqtt`` are EMQX's resources below
-``/mqtt``; those below ``/ps`` are in ``pubsub``. ``_waiting`` has the requests that the broker has not answered, by
-packet identifier."""
+``state`` names what the client may do next. A request names its client (``c``, ``u``, ``p``), so the first request logs
+the client in, and waits for the result. A request that names another client begins a new conversation. ``mqtt`` has
+EMQX's resources below ``/mqtt``; those below ``/ps`` are in ``pubsub``. ``_waiting`` has the requests that the broker
+has not answered, by packet identifier."""
 
 from collections.abc import Callable
 from typing import Final
@@ -88,9 +88,9 @@ def code_of(reason_code: int) -> int:
 
 
 class Observed:
-    """A topic filter that the client observes or reads. ``identifier``: of its subscription. ``name``: the filter after
-    topic rewrite, so that two filters that become one are one; ``subscribed``: the first of them, as the client names
-    it. ``users``: observations and reads that need it."""
+    """A topic filter that the client observes or reads. ``identifier``: that of its subscription. ``name``: the filter
+    after topic rewrite, so that two filters with the same result share an entry; ``subscribed``: the first of these
+    filters, as the client names it. ``users``: observations and reads that need it."""
 
     __slots__ = ("identifier", "name", "subscribed", "users")
 
@@ -164,7 +164,7 @@ class CoapConversation:
                 request.answer(codec.NOT_FOUND)
 
     def _begins(self, request: CoapRequest) -> int:
-        """The first block of a large request: the login comes before the others."""
+        """Handle the first block of a large request: the client logs in before it sends the other blocks."""
         if not request.path or request.path[0] not in ("mqtt", "ps"):
             return codec.NOT_FOUND
         if self._admits(request):
@@ -182,7 +182,7 @@ class CoapConversation:
     # The login
 
     def _admits(self, request: CoapRequest) -> bool:
-        """Return whether the request is one of this client; log in if it is the first."""
+        """Return whether the request belongs to this client; log the client in if this is its first request."""
         client_id = request.argument("c")
         if not client_id:
             request.answer(codec.BAD_REQUEST, b"the query has no c={client id}")
@@ -204,7 +204,8 @@ class CoapConversation:
         self._link.send(Connect(V5, client_id, True, 0, username, secret, None, properties))
 
     def _begin_again(self, request: CoapRequest) -> None:
-        """Another client uses the address, or this one other credentials: a new conversation gets the datagram."""
+        """Pass the datagram to a new conversation, because another client uses the address, or this client other
+        credentials."""
         if self.state == LOGGING_IN:
             request.answer(codec.UNAVAILABLE)
             return
@@ -250,8 +251,8 @@ class CoapConversation:
         self, request: CoapRequest, topic: str, done: Callable[[int], None], retain: bool = False,
         payload: bytes | None = None, properties: Properties = NO_PROPERTIES,
     ) -> None:  # fmt: skip
-        """Publish the payload of a request, or another one. ``done`` gets 0 when the node has accepted the message, or
-        the code of the answer that refuses it."""
+        """Publish the payload of a request, or another one. ``done`` receives 0 when the node has accepted the message,
+        or the code of the answer that refuses it."""
         _, max_qos, may_retain = self._limits
         data = request.payload if payload is None else payload
         if retain and not may_retain:
@@ -268,7 +269,8 @@ class CoapConversation:
         self, request: CoapRequest, topic_filter: str, content_format: int, done: Callable[[Observation], None],
         retain_handling: int = 0,
     ) -> None:  # fmt: skip
-        """Subscribe, and begin an observation; ``done`` gets it and has to answer. A refusal is answered here."""
+        """Subscribe, and begin an observation; ``done`` receives the observation and has to answer. A refusal is
+        answered here."""
         target = self._link.rewritten(topic_filter)
 
         def subscribed() -> None:
@@ -335,7 +337,7 @@ class CoapConversation:
             self._link.send(Unsubscribe(self._packet_id, [wanted.subscribed]))
 
     def stop_observing(self, request: CoapRequest, topic_filter: str) -> None:
-        """End the observation with the token of a request; if there is none, those of the topic filter."""
+        """End the observation with the token of a request; if there is none, end those of the topic filter."""
         found = self.observations.find(request.token)
         for each in [found] if found is not None else self.observations.of(self._link.rewritten(topic_filter)):
             self.end_observation(each)
@@ -346,8 +348,8 @@ class CoapConversation:
         self.release(observation.target)
 
     def _expect(self, request: CoapRequest, done: Callable[[int], None]) -> int:
-        """Return a free packet identifier, whose acknowledgement ``done`` gets; 0: there is none, and the request is
-        answered."""
+        """Return a free packet identifier, and pass its acknowledgement to ``done``; 0: none is free, and the request
+        was answered."""
         waiting = self._waiting
         if waiting is None:
             waiting = self._waiting = {}
@@ -361,8 +363,8 @@ class CoapConversation:
                 return self._packet_id
 
     def judge(self, request: CoapRequest, topics: list[str], judged: Callable[[list[bool]], None]) -> None:
-        """Call ``judged`` with whether the client may publish to each of these topics. If this cannot be found out, the
-        request is answered here."""
+        """Call ``judged`` with whether the client may publish to each of these topics. If the decision is not possible,
+        the request is answered here."""
         allowed: list[bool] = []
         packet_id = self._expect(
             request, lambda reason: request.answer(code_of(reason)) if reason >= 0x80 else judged(allowed)
@@ -376,7 +378,7 @@ class CoapConversation:
             self._link.may_publish(topics, answered)
 
     def ask_session(self) -> None:
-        """Let ``TopicResources.settled`` be called when all retained messages of the subscriptions have come."""
+        """Have ``TopicResources.settled`` called when all retained messages of the subscriptions have arrived."""
         if not self._asked and self.state == ACTIVE:
             self._asked = True
             self._link.send(Pingreq())
@@ -476,7 +478,7 @@ class CoapConversation:
         self._timer = self._link.after(max(due, 0.1), self._check)
 
     def _check(self) -> None:
-        """Log out a client that has nothing to wait for; ask an observer whether it is there."""
+        """Log out a client that waits for nothing; ask an observer whether it is reachable."""
         self._timer = None
         observes = self._observations is not None and len(self._observations) > 0
         seconds = self._settings.observer_check if observes else self._settings.client_timeout
@@ -490,13 +492,13 @@ class CoapConversation:
         self._check_later()
 
     def _lost(self) -> None:
-        """Disconnect a client that does not acknowledge what it is sent."""
+        """Disconnect a client that does not acknowledge the messages to it."""
         if self.state == ACTIVE:
             self._link.send(Disconnect())
         self._end(codec.UNAVAILABLE)
 
     def _end(self, code: int) -> None:
-        """Answer what waits, tell the observers, and take nothing more."""
+        """Answer the waiting requests, inform the observers, and accept nothing more."""
         if self.state == OVER:
             return
         state, self.state = self.state, OVER

@@ -1,8 +1,9 @@
-"""The message layer of one address (RFC 7252, sections 4 and 5): it takes each request once, and repeats each message
-until it is acknowledged.
+"""The message layer of one address (RFC 7252, sections 4 and 5): it passes on each request once, and repeats each
+message until it is acknowledged.
 
-Nothing here knows MQTT or a socket: the link of the conversation sends, and has the clock. ``sending`` repeats,
-``calls`` has the requests of the node, ``bodies`` what comes and goes in blocks. One timer serves all."""
+Nothing here knows MQTT or a socket: the link of the conversation sends, and has the clock. ``sending`` repeats
+messages, ``calls`` has the requests of the node, ``bodies`` the bodies that are transferred in blocks. One timer serves
+all of them."""
 
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -82,7 +83,7 @@ class CoapRequest:
             self._endpoint.answer(self, code, found, payload)
 
     def forget(self) -> None:
-        """Give the request up without an answer; a repetition is a new one."""
+        """Give the request up without an answer; a repetition is then a new request."""
         self.answered = True
         self._endpoint.forget_request(self)
 
@@ -90,9 +91,9 @@ class CoapRequest:
 class CoapEndpoint:
     """The message layer of one address.
 
-    ``serve`` gets each request of the other side. ``lost`` is called when it does not answer. ``begins``: the first
-    block of a large request has come; returns 0, or a code that refuses it. ``more`` returns a notification that may be
-    sent now."""
+    ``serve`` receives each request of the other side. ``lost`` is called when the other side does not answer.
+    ``begins`` is called when the first block of a large request has arrived; it returns 0, or a code that refuses the
+    request. ``more`` returns a notification that may be sent now."""
 
     __slots__ = (
         "_begins", "_bodies", "_calls", "_due", "_ended", "_exchanges", "_link", "_peer", "_sender", "_serve",
@@ -188,7 +189,7 @@ class CoapEndpoint:
     # Blocks
 
     def _on_block(self, request: CoapRequest, part: Block) -> None:
-        """Take a block of a request; serve it once it is whole."""
+        """Add a block of a request; serve the request once it is complete."""
         if not part.num:
             refused = 0 if self._begins is None else self._begins(request)
             if refused:
@@ -207,7 +208,7 @@ class CoapEndpoint:
             self._serve(request)
 
     def _continue_body(self, request: CoapRequest) -> bool:
-        """Answer a request for a later block of an answer that is kept."""
+        """Answer a request for a later block of a stored answer."""
         wanted = request.block2
         if wanted is None or not wanted.num:
             return False
@@ -226,7 +227,7 @@ class CoapEndpoint:
         return True
 
     def in_blocks(self, resource: Resource, options: Options, payload: bytes) -> tuple[int, Options, bytes]:
-        """Return a notification, or its first block if it is larger than a block; it is kept for the others."""
+        """Return a notification, or its first block if it is larger than a block; the other blocks are kept."""
         return self._bodies.in_blocks(resource, codec.CONTENT, options, payload, None)
 
     # ------------------------------------------------------------------------------------------ answers to requests
@@ -276,7 +277,7 @@ class CoapEndpoint:
             unanswered.pop(request, None)
 
     def _piggyback(self, request: CoapRequest, code: int, options: Options, payload: bytes) -> bool:
-        """Answer with the acknowledgement, if the client may be sent so much."""
+        """Send the answer in the acknowledgement, if it is not too large for an address without a proof."""
         kind, mid = (ACK, request.mid) if request.confirmable else (NON, self.next_mid())
         data = codec.encode(kind, code, mid, request.token, options, payload)
         if not self._sender.fits(len(data)):
@@ -314,7 +315,7 @@ class CoapEndpoint:
             self._reply(request, *ready)
 
     def _send_unproved(self) -> None:
-        """The client has proved its address: it gets the answers that were too large."""
+        """Send the answers that were too large, because the client has proved its address."""
         unproved, self._unproved = self._unproved, None
         for request, ready in (unproved or {}).items():
             self._reply(request, *ready)
@@ -337,10 +338,11 @@ class CoapEndpoint:
         acknowledged: Callable[[], None] | None = None,
         token: bytes = b"",
     ) -> bytes:
-        """Send a confirmable request, when those before it are acknowledged; return its token. ``answered`` gets the
-        whole answer, or None if there is none; ``notified`` the notifications that follow; ``acknowledged`` is called
-        if the answer comes later than its acknowledgement. ``token``: that of an observation, which the request takes
-        over: to cancel one, it has to be the same (RFC 7641, section 3.6). Raises QueueFull."""
+        """Send a confirmable request, when the messages before it are acknowledged; return its token. ``answered``
+        receives the whole answer, or None if there is none; ``notified`` receives the notifications that follow;
+        ``acknowledged`` is called if the answer comes later than its acknowledgement. ``token``: the token of an
+        observation, which the request takes over: a request that cancels an observation must have its token (RFC 7641,
+        section 3.6). Raises QueueFull."""
         found = [*options, *((codec.URI_PATH, each.encode()) for each in path)]
         found += [(codec.URI_QUERY, each.encode()) for each in query]
         for number, value in ((codec.CONTENT_FORMAT, content_format), (codec.ACCEPT, accept), (codec.OBSERVE, observe)):
@@ -349,7 +351,7 @@ class CoapEndpoint:
         return self._calls.request(code, found, payload, answered, notified, acknowledged, token)
 
     def forget(self, token: bytes) -> None:
-        """Take no answers or notifications to a request any more; the next one is answered with RST."""
+        """Accept no more answers or notifications to a request; the next one is answered with RST."""
         self._calls.forget(token)
 
     # ------------------------------------------------------------------------------------------ what goes
@@ -359,7 +361,7 @@ class CoapEndpoint:
         return self._sender.next_mid()
 
     def ping(self) -> None:
-        """Ask whether the client is there; ``lost`` is called if not."""
+        """Ask whether the client is reachable; call ``lost`` if it is not."""
         self._sender.ping()
 
     def advance(self) -> None:
@@ -371,7 +373,7 @@ class CoapEndpoint:
     # ------------------------------------------------------------------------------------------ time
 
     def _set_timer(self) -> None:
-        """Have one timer, for what is due first; it may fire earlier than that."""
+        """Set the one timer for whatever is due first; it may fire earlier than that."""
         dues = [each for each in (self._unanswered or {}).values() if each]
         dues += self._calls.dues()
         if self._sender.due:

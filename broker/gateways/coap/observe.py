@@ -1,7 +1,7 @@
-"""Observations (RFC 7641): those of one client, and the states that it has to be sent.
+"""The observations of one client (RFC 7641), and the states that have to be sent to it.
 
-A client is sent the last state of each topic. A newer one takes the place of one that waits, also of one that has to be
-repeated, so that a client on a slow network does not receive the past."""
+A client receives the last state of each topic. A newer state replaces one that waits, even one that has to be repeated,
+so that a client on a slow network does not receive outdated states."""
 
 from collections.abc import Callable
 from typing import Final
@@ -40,8 +40,8 @@ class Observation:
 
 
 class Observations:
-    """The observations of a client. ``dropped``: a state is not sent, because ``max_bytes`` wait; ``ended``: the
-    client has rejected a notification, or was sent an error in place of one."""
+    """The observations of a client. ``dropped`` is called when a state is not sent because ``max_bytes`` wait;
+    ``ended`` when the client has rejected a notification, or has received an error in place of one."""
 
     __slots__ = ("_bytes", "_dropped", "_ended", "_endpoint", "_last", "_max_bytes", "_of", "_waiting")
 
@@ -66,7 +66,7 @@ class Observations:
         return iter(list(self._of.values()))
 
     def add(self, request: CoapRequest, target: str, content_format: int) -> Observation | None:
-        """Add an observation, or return the one that the request names again; None: the client has too many."""
+        """Add an observation, or return the existing one that the request names; None: the client has too many."""
         found = self.find(request.token)
         if found is not None and found.target == target:
             found.resource = request.resource
@@ -95,7 +95,7 @@ class Observations:
             self._take(key)
 
     def notify(self, observation: Observation, topic: str, payload: bytes, content_format: int) -> None:
-        """Send a state, or let it wait in the place of an older one."""
+        """Send a state, or let it wait in place of an older one."""
         key = observation, topic
         size = _size(key, payload)
         old = self._waiting.get(key)

@@ -1,8 +1,8 @@
 """The resources below ``/ps``: a topic is a resource whose state is its retained message
 (draft-ietf-core-coap-pubsub, as EMQX 4 has it).
 
-A GET subscribes, so that the rights of MQTT decide what it reads. Whether a topic has a message is looked up, and told
-only to those who may publish to it."""
+A GET subscribes, so that the access rules of MQTT decide what it reads. Only clients that may publish to a topic learn
+whether it has a message."""
 
 import re
 from typing import TYPE_CHECKING, Final
@@ -39,7 +39,7 @@ class TopicResources:
     def __init__(self, conversation: "CoapConversation", link: GatewayLink) -> None:
         self._conversation = conversation
         self._link = link
-        # The topic after topic rewrite -> who wants its message.
+        # The topic after topic rewrite -> the requests for its message.
         self._reads: dict[str, list[tuple[CoapRequest, Observation | None]]] = {}
 
     def serve(self, request: CoapRequest, topic: str) -> None:
@@ -67,7 +67,7 @@ class TopicResources:
     # To create and to publish
 
     def _create(self, request: CoapRequest, parent: str) -> None:
-        """A topic needs no creation: the answer only has its path."""
+        """Answer with the path of the topic: a topic need not be created."""
         found = _TOPIC_LINK.fullmatch(request.payload)
         if found is None:
             request.answer(codec.BAD_REQUEST, b"expected <name>;ct=N")
@@ -96,7 +96,7 @@ class TopicResources:
             request.answer(codec.BAD_REQUEST, b"a content format that is not supported")
             return
         if stored not in (None, content_format):
-            # Who may not publish here does not learn that the topic has a message.
+            # A client that may not publish here does not learn that the topic has a message.
             self._conversation.judge(request, [topic], lambda allowed: _answer_conflict(request, allowed[0]))
             return
         properties: Properties = {CONTENT_TYPE: FORMATS[content_format]}
@@ -110,19 +110,20 @@ class TopicResources:
     # To read
 
     def _read(self, request: CoapRequest, topic: str, observation: Observation | None) -> None:
-        """The subscription stands: its retained message follows, or nothing."""
+        """Wait for the retained message of an active subscription, if there is one."""
         self._reads.setdefault(self._link.rewritten(topic), []).append((request, observation))
         self._conversation.ask_session()
 
     def read(self, topic: str, message: Message) -> bool:
-        """Answer those who read the topic with its retained message. Return whether there were any."""
+        """Answer the requests that read the topic with its retained message. Return whether there were any."""
         reads = self._reads.pop(topic, None)
         for request, observation in reads or ():
             self._answer(request, topic, observation, message)
         return reads is not None
 
     def settled(self) -> None:
-        """Answer the requests that still wait for a retained message: all were delivered, so theirs does not exist."""
+        """Answer the requests that still wait for a retained message: all messages were delivered, so the one they wait
+        for does not exist."""
         reads, self._reads = self._reads, {}
         for topic, each in reads.items():
             for request, observation in each:
@@ -154,8 +155,8 @@ class TopicResources:
 
     def _delete(self, request: CoapRequest, topic: str) -> None:
         """Clear the message of a topic, and those of all topics below it, one after the other. Topics that the client
-        may not publish to are as if they had no message. So are those that a publication does not reach: a rule
-        rewrites it to another topic."""
+        may not publish to are treated as if they had no message. The same applies to topics that a publication does not
+        reach, because a rule rewrites it to another topic."""
         own = self._link.stored(topic)
         topics = [] if own is None else [topic]
         for each, message in self._link.retained(f"{topic}/#", MAX_DELETED + 1):

@@ -1,10 +1,10 @@
 """Confirmable messages to an address, with their repetitions (RFC 7252, section 4.2), and the proof of the address.
 
-At most one confirmable message is under way (NSTART is 1); others wait in ``_queue``, and notifications where ``more``
-takes them from, which keeps the last state of each only.
+At most one confirmable message is under way (NSTART is 1). The others wait in ``_queue``; notifications wait where
+``more`` gets them, which keeps only the last state of each.
 
-An address proves itself by acknowledging a message ID that it cannot guess. Messages that are
-larger than those from it wait for that, and a ping asks for it, which every endpoint answers with RST."""
+An address proves itself by acknowledging a message ID that it cannot guess. Messages that are larger than those from
+the address wait for this proof. A ping requests it: every endpoint answers a ping with RST."""
 
 from collections import deque
 from collections.abc import Callable
@@ -26,8 +26,8 @@ not answer it in its first quarter of a second."""
 
 
 class Confirmable:
-    """A confirmable message of the node. ``build(mid)`` returns its bytes, and is asked again before a repetition only
-    if ``newer`` says that there is a newer state. ``done``: the acknowledgement or RST; None: there is none."""
+    """A confirmable message of the node. ``build(mid)`` returns its bytes, and is called again before a repetition only
+    if ``newer`` reports a newer state. ``done`` receives the acknowledgement or RST; None: there is none."""
 
     __slots__ = ("build", "data", "done", "due", "mid", "newer", "timeout", "tries")
 
@@ -50,7 +50,7 @@ class Confirmable:
 
 
 def nothing_waits() -> Confirmable | None:
-    """For an endpoint without observations: there is no notification."""
+    """Return that no notification waits, for an endpoint without observations."""
     return None
 
 
@@ -95,7 +95,7 @@ class ConfirmableSender:
         return self._mid
 
     def fits(self, size: int) -> bool:
-        """Return whether the client may be sent so many bytes now."""
+        """Return whether this many bytes may be sent to the client now."""
         return self._is_proved or not 0 <= self._link.room < size
 
     def send(self, outgoing: Confirmable, next_one: bool = False) -> None:
@@ -113,7 +113,7 @@ class ConfirmableSender:
             self._queue.append(outgoing)
 
     def ping(self) -> None:
-        """Ask whether the client is there; ``lost`` is called if not."""
+        """Ask whether the client is reachable; call ``lost`` if it is not."""
         if self._current is None and not self._ended:
             self._begin_sending(_ping())
 
@@ -139,7 +139,7 @@ class ConfirmableSender:
         outgoing.data = outgoing.build(outgoing.mid)
 
     def _begin_sending(self, outgoing: Confirmable) -> None:
-        """Send a message, or a ping before one that an address without a proof cannot be sent as often as needed."""
+        """Send a message, or first a ping if the message is too large to be repeated to an address without a proof."""
         settings = self._settings
         self._build(outgoing)
         if not outgoing.is_ping and not self.fits(len(outgoing.data) * (1 + settings.max_retransmit)):
@@ -180,7 +180,7 @@ class ConfirmableSender:
         self._link.drop("unexpected_datagram", what)
 
     def _wrong_reply(self) -> None:
-        """A late reply, or the guess of someone who does not receive at this address."""
+        """Handle a late reply, or a guess by an attacker who does not receive at this address."""
         self._stray("a reply to no message")
         if self._current is None or self._is_proved:
             return

@@ -29,8 +29,8 @@ class Transmission(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CoapSettings(Transmission, frozen=True, forbid_unknown_fields=True):
-    """``client_timeout``: after so many seconds without a request, a client that observes nothing is logged out.
-    ``observer_check``: after so many seconds without a datagram, an observer is asked whether it is there."""
+    """``client_timeout``: seconds without a request after which a client that observes nothing is logged out.
+    ``observer_check``: seconds without a datagram after which an observer is asked whether it is reachable."""
 
     client_timeout: Annotated[float, Meta(ge=1, le=86_400)] = 20.0
     observer_check: Annotated[float, Meta(ge=1, le=86_400)] = 3600.0

@@ -1,5 +1,5 @@
-"""What all conversations of a listener share, with limits: which requests were carried out, so that none of their
-repetitions is, and the bytes of what is transferred in blocks."""
+"""Data that all conversations of a listener share, with limits: which requests were carried out, so that their
+repetitions are not, and the bytes of the bodies that are transferred in blocks."""
 
 from collections import OrderedDict
 from collections.abc import Hashable
@@ -13,8 +13,9 @@ Peer = Hashable
 
 
 class CoapExchange:
-    """A request. ``answer``: the datagram that its repetitions are answered with; empty while there is none. The digest
-    tells a repetition from another request with the same message ID, of a client that uses these up too fast."""
+    """A request. ``answer``: the datagram that answers its repetitions; empty while there is none. The digest
+    distinguishes a repetition from another request with the same message ID, of a client that uses up the message IDs
+    too fast."""
 
     __slots__ = ("answer", "digest", "expires", "mid", "peer")
 
@@ -30,7 +31,8 @@ class Exchanges:
     """The requests of the last ``exchange_lifetime`` seconds, by sender and message ID. They outlive conversations,
     which end and begin again when a client names another ClientId.
 
-    ``answer_bytes``: of all answers to them; ``body_bytes``: of all bodies that are transferred in blocks."""
+    ``answer_bytes``: bytes of all answers to these requests; ``body_bytes``: bytes of all bodies that are transferred
+    in blocks."""
 
     __slots__ = ("_all", "_of", "answer_bytes", "body_bytes")
 
@@ -52,8 +54,8 @@ class Exchanges:
         return found
 
     def add(self, exchange: CoapExchange, now: float, most: int, most_each: int) -> bool:
-        """Remember a request. Return whether another one had to be forgotten early, because there are too many in
-        all; of the same address, the oldest makes room in any case."""
+        """Remember a request. Return whether another request had to be forgotten early, because there are too many in
+        total. If the same address has too many, its oldest request makes room."""
         known = self._of.get(exchange.peer)
         if known is None:
             known = self._of[exchange.peer] = {}
@@ -71,9 +73,9 @@ class Exchanges:
         return early
 
     def keep(self, exchange: CoapExchange, answer: bytes, most: int, most_each: int) -> bool:
-        """Keep the answer to a request, if it is still remembered. Those with large answers take the place of several:
-        the oldest are forgotten until all, and those of the same sender, have ``EXCHANGE_BYTES`` each. Return whether
-        one of all had to be forgotten."""
+        """Keep the answer to a request, if it is still remembered. A request with a large answer takes the place of
+        several: the oldest are forgotten until all requests, and those of the same sender, have ``EXCHANGE_BYTES``
+        each. Return whether one of all requests had to be forgotten."""
         if exchange not in self._all:
             return False
         self.answer_bytes += len(answer) - len(exchange.answer)

@@ -1,4 +1,4 @@
-"""Answers: what the device said to a command, as the JSON for MQTT clients."""
+"""Answers of a device to commands, as JSON for MQTT clients."""
 
 from typing import Any, Final
 
@@ -59,7 +59,7 @@ def answer(
 
 
 def notification(message: Message, number: int) -> Message:
-    """Return a notification from the answer that it would be. ``number``: that of the device."""
+    """Return a notification in the form of an answer. ``number``: the sequence number of the device."""
     return message | {"msgType": "notify", "seqNum": number}
 
 
@@ -77,12 +77,12 @@ def _content(
 
 
 def acknowledged(command: DeviceCommand) -> Message:
-    """Return what is published when a device has only confirmed that it has a command."""
+    """Return the message that is published when a device has only confirmed that it has received a command."""
     return command.message | {"msgType": "ack"}
 
 
 def failure(command: DeviceCommand, code: int, reason: str) -> Message:
-    """Return the answer to a command that the device has not answered, or not in a form that is understood."""
+    """Return the answer to a command that the device has not answered, or not in an understandable form."""
     data = {"reqPath": command.named, "code": dotted(code), "codeMsg": NAMES[code], "reason": reason}
     return command.message | {"data": data}
 
@@ -96,7 +96,7 @@ def bad_command(error: BadCommand) -> Message:
 
 
 def too_large(message: Message) -> Message:
-    """Return what is published in place of an answer that is larger than a packet may be."""
+    """Return the message that is published in place of an answer that is too large for a packet."""
     short = {name: message[name] for name in ("reqID", "msgType") if name in message}
     reason = "the answer is larger than max_packet_size"
     return short | {"data": {"code": dotted(TOO_LARGE), "codeMsg": NAMES[TOO_LARGE], "reason": reason}}
@@ -115,7 +115,7 @@ def shown(kind: str, data: bytes, objects: Objects) -> Message:
 
 
 def _resource(text: str, objects: Objects) -> Message:
-    """Return a link with what the definition has of its resource."""
+    """Return a link with the data about its resource from the definition."""
     target = text.partition(";")[0].strip("<> ")
     row: Message = {"path": target, "name": objects.name_of(target)}
     try:

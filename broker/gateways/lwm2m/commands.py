@@ -1,4 +1,4 @@
-"""Commands: the JSON that an MQTT client publishes for a device, and the request of CoAP that it becomes."""
+"""Commands: the JSON that an MQTT client publishes for a device, and its translation to a CoAP request."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class BadCommand(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class DeviceRequest:
-    """A request of CoAP, whose path does not have the device's alternate path."""
+    """A CoAP request. Its path does not include the device's alternate path."""
 
     code: int
     path: Path
@@ -50,7 +50,7 @@ class DeviceRequest:
 @dataclass(frozen=True, slots=True)
 class DeviceCommand:
     """``message``: its fields without ``data``, which the answer repeats. ``kind``: its ``msgType``. ``named``: the
-    path as the command has it."""
+    path as written in the command."""
 
     message: dict[str, Any]
     kind: str
@@ -85,7 +85,7 @@ def _command(message: dict[str, Any], objects: Objects) -> DeviceCommand:
 
 
 def named_path(message: dict[str, Any]) -> str:
-    """Return the path of a command as it has it, its ``basePath`` if it has no ``path``; else an empty text."""
+    """Return the path as written in a command: its ``path``, otherwise its ``basePath``, otherwise an empty text."""
     data = message.get("data")
     if not isinstance(data, dict):
         return ""
@@ -104,7 +104,7 @@ class _Data:
         self._objects = objects
 
     def path(self, name: str, shortest: int, longest: int = RESOURCE_INSTANCE) -> Path:
-        """Return the path in the member ``name``, with so many numbers."""
+        """Return the path in the member ``name``, which must have this many numbers."""
         text = self.data.get(name)
         if not isinstance(text, str):
             raise BadCommand(f"data.{name} is missing, or not a string")
@@ -135,7 +135,7 @@ class _Data:
         return path, self.bytes_of(row, (*base, *path))
 
     def bytes_of(self, row: dict[str, Any], path: Path) -> bytes:
-        """Return the bytes in TLV of ``value`` with its ``type``, or that of the definition of the object."""
+        """Return ``value`` in TLV, with its ``type`` or the type in the definition of the object."""
         kind = row.get("type") or self._objects.kind(path)
         if not isinstance(kind, str) or not kind:
             raise BadCommand("type is missing, or not a string, and the resource has no definition")
@@ -151,7 +151,7 @@ class _Data:
             raise BadCommand("value is not hexadecimal" if not isinstance(error, BadValue) else str(error)) from None
 
     def multiple(self, path: Path) -> bool:
-        """Return whether a resource has instances by its definition."""
+        """Return whether a resource has instances according to its definition."""
         found = self._objects.resource(path)
         return found is not None and found.multiple
 
@@ -191,7 +191,7 @@ def _write(data: _Data) -> DeviceRequest:
 
 
 def _resources(values: list[tuple[Path, bytes]]) -> list[tlv.Tlv]:
-    """Return resources with their values; those with instances as one entry each."""
+    """Return resources with their values; a resource with instances is one entry."""
     single: dict[int, bytes] = {}
     several: dict[int, list[tuple[Path, bytes]]] = {}
     for path, value in values:

@@ -1,4 +1,5 @@
-"""The payload of a device's answer as a list of ``{"path", "value"}``, with types by the definitions of objects."""
+"""The payload of a device's answer as a list of ``{"path", "value"}``, with the types from the definitions of
+objects."""
 
 from typing import Any, Final
 

@@ -1,7 +1,7 @@
-"""What an LwM2M device and the node say to each other: requests of CoAP on one side, MQTT packets on the other.
+"""The conversation of an LwM2M device with the node: CoAP requests on one side, MQTT packets on the other.
 
-The device registers: it is logged in, its commands are subscribed to, and then it has its answer. From then on, each
-message of that subscription is a command, which becomes a request to the device, and each answer is published.
+When the device registers, it is logged in, its commands are subscribed to, and then it receives its answer. From then
+on, each message of that subscription is a command, which becomes a request to the device, and each answer is published.
 ``state`` names what has happened so far. The message layer is ``coap.exchange.CoapEndpoint``."""
 
 from collections.abc import Callable
@@ -131,7 +131,7 @@ class DeviceConversation:
             self._become_another(request)
 
     def _become_another(self, request: CoapRequest) -> None:
-        """Another device has the address now: this one ends, and a new conversation gets the datagram."""
+        """End this conversation and pass the datagram to a new one, because another device has the address now."""
         request.forget()
         self._link.send(Disconnect(reason_codes.SUCCESS))
         datagram = self._datagram
@@ -163,7 +163,7 @@ class DeviceConversation:
             self._observe_objects(after)
 
     def _begin_lifetime(self, registered: Registration) -> None:
-        """Only a registration and its updates begin a lifetime; other messages of the device do not."""
+        """Begin a lifetime. Only a registration and its updates do so; other messages of the device do not."""
         if self._lifetime is not None:
             self._lifetime.cancel()
         self._link.expect_within(0)
@@ -174,7 +174,7 @@ class DeviceConversation:
         self._link.expect_within(DUE)
 
     def _lost(self) -> None:
-        """A command has no answer. The device stays registered until its lifetime expires."""
+        """Handle a command without an answer. The device stays registered until its lifetime expires."""
         self._pending.lost()
 
     # ------------------------------------------------------------------------------------------ from the broker
@@ -262,7 +262,7 @@ class DeviceConversation:
         return registered is not None and registered.queue_mode and self._pending.asleep(self._link.now())
 
     def _send_waiting(self) -> None:
-        """Send the next command that waits, and the others one by one."""
+        """Send the next waiting command, and then the others one by one."""
         if self._spacing is None and self.state == REGISTERED and (payload := self._pending.next()) is not None:
             self._spacing = self._link.after(SPACING, self._spaced)
             self._send(parse_command(payload, self._settings.objects), payload)

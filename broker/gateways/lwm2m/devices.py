@@ -1,4 +1,5 @@
-"""What the conversations of a listener share: its registered devices, and what CoAP remembers of their requests."""
+"""Data that the conversations of a listener share: its registered devices, and the CoAP requests that are
+remembered."""
 
 from collections.abc import Mapping
 
@@ -16,7 +17,7 @@ class Devices(Exchanges):
         self._devices: dict[str, Device] = {}
 
     def register(self, endpoint: str, device: Device) -> None:
-        """A device has registered. An older one of this name is about to end."""
+        """Add a device that has registered. An older one with this name is about to end."""
         self._devices[endpoint] = device
 
     def leave(self, endpoint: str, device: Device) -> None:

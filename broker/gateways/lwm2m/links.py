@@ -1,4 +1,4 @@
-"""Lists of links (RFC 6690): what a device has, in its registration and in its answer to discover."""
+"""Lists of links (RFC 6690): the objects of a device, in its registration and in its answer to discover."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -13,7 +13,7 @@ class BadLinks(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class WebLink:
-    """``</3/0>;pmin=10``: target ``/3/0``, attributes by name; one without a value has an empty one."""
+    """``</3/0>;pmin=10``: target ``/3/0``, attributes by name; an attribute without a value has an empty one."""
 
     target: str
     attributes: dict[str, str] = field(default_factory=dict)

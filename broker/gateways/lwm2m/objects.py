@@ -1,6 +1,6 @@
-"""Definitions of objects: names, types and operations of their resources, as the OMA and others publish them in XML.
+"""Definitions of objects: the names, types and operations of their resources, which the OMA and others publish in XML.
 
-The package has those of objects 0, 1, 2, 3, 5, 6 and 7 in ``objects``; ``xml_dir`` adds others."""
+The package contains the definitions of objects 0, 1, 2, 3, 5, 6 and 7 in ``objects``; ``xml_dir`` adds others."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -56,7 +56,8 @@ class Objects:
         return len(self._objects)
 
     def resource(self, path: Path) -> ResourceDefinition | None:
-        """Return the definition of the resource of a path, which may be that of an instance of it."""
+        """Return the definition of the resource at a path, which may also be the path of an instance of the
+        resource."""
         found = self._objects.get(path[0]) if len(path) >= RESOURCE else None
         return None if found is None else found.resources.get(path[2])
 
@@ -154,7 +155,7 @@ def _identifier(text: str) -> int:
 
 
 class _Element:
-    """An element as the tree has it: its text without that of the elements in it."""
+    """An element of the tree. Its text does not include that of the elements in it."""
 
     __slots__ = ("attributes", "inner", "name", "words")
 
@@ -169,13 +170,14 @@ class _Element:
         return [each for each in self.inner if each.name == name]
 
     def text(self, name: str) -> str:
-        """Return the text of the first element of this name in it; empty: there is none."""
+        """Return the text of the first inner element with this name; empty: there is none."""
         found = self.all(name)
         return "".join(found[0].words).strip() if found else ""
 
 
 class _Tree:
-    """Reads XML without declarations of types: these could have entities that expand without end, or read files."""
+    """Reads XML, and rejects declarations of types: these could have entities that expand without end, or read
+    files."""
 
     def __init__(self) -> None:
         self._root = _Element("", {})

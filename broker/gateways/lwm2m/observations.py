@@ -46,7 +46,7 @@ class DeviceObservations:
         self._tokens.clear()
 
     def wanted(self, settings: Lwm2mSettings, objects: Iterable[str]) -> list[Path]:
-        """Return what ``auto_observe`` has, the device has too, and is not observed."""
+        """Return the paths in ``auto_observe`` that the device has and that are not observed."""
         if settings.auto_observe is False:
             return []
         existing = _paths(objects)

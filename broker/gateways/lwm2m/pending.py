@@ -19,7 +19,8 @@ _ANSWER_BYTES: Final = 200
 
 
 class PendingCommands:
-    """The commands of one device. ``add`` counts a command, which may ``wait`` until ``next``; ``done`` ends it."""
+    """The commands of one device. ``add`` counts a command, which may ``wait`` until ``next`` returns it; ``done`` ends
+    it."""
 
     __slots__ = ("_bytes", "_count", "_heard_at", "_max_bytes", "_max_commands", "_waiting", "_window")
 
@@ -49,11 +50,11 @@ class PendingCommands:
         self._heard_at = 0.0
 
     def asleep(self, now: float) -> bool:
-        """Return whether the device is no longer expected to hear a command."""
+        """Return whether the device is no longer expected to receive commands."""
         return now >= self._heard_at + self._window
 
     def add(self, payload: bytes) -> str:
-        """Count a command. Return the setting that does not allow it; empty: it is counted."""
+        """Count a command. Return the setting that does not allow it; empty: the command is counted."""
         if self._count >= self._max_commands:
             return "max_queued_commands"
         size = len(payload) + COMMAND_BYTES
@@ -64,7 +65,7 @@ class PendingCommands:
         return ""
 
     def done(self, payload: bytes) -> None:
-        """A command that was added has its answer, or never will."""
+        """Note that a command has been answered, or never will be."""
         self._count -= 1
         self._bytes -= len(payload) + COMMAND_BYTES
         assert self._count >= self.waiting and self._bytes >= 0, "a command ends once"
@@ -87,7 +88,7 @@ class PendingCommands:
 
 
 class LastAnswers:
-    """The last answers of one device by path and kind of command. The oldest give way."""
+    """The last answers of one device by path and kind of command. The oldest answers are removed first."""
 
     __slots__ = ("_answers", "_bytes")
 

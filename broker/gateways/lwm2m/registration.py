@@ -1,4 +1,5 @@
-"""Registration: what a device says of itself with POST /rd, and later with POST on the location that it was given."""
+"""Registration: the data that a device sends about itself with POST /rd, and later with POST to its assigned
+location."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -45,7 +46,7 @@ class Lifetimes:
 class Registration:
     """``root``: the device's alternate path, before all paths; ``objects``: objects and instances without it.
 
-    ``parameters``: those that were given, under the names of LwM2M, for MQTT clients."""
+    ``parameters``: those of the request, under their names in LwM2M, for MQTT clients."""
 
     endpoint: str
     lifetime: int
@@ -66,7 +67,7 @@ class Registration:
 
 
 def register(query: Iterable[str], payload: bytes, limits: Lifetimes) -> Registration:
-    """Return what a device registers. Raises RegistrationRefused."""
+    """Return the registration of a device. Raises RegistrationRefused."""
     given = _parameters(query)
     endpoint = given.get("ep", "")
     if not endpoint:
@@ -94,7 +95,7 @@ def register(query: Iterable[str], payload: bytes, limits: Lifetimes) -> Registr
 
 
 def update(before: Registration, query: Iterable[str], payload: bytes, limits: Lifetimes) -> Registration:
-    """Return the registration after an update, which has only what changes. Raises RegistrationRefused."""
+    """Return the registration after an update, which contains only the changes. Raises RegistrationRefused."""
     given = _parameters(query)
     parameters = dict(before.parameters)
     changed = before

@@ -1,5 +1,5 @@
-"""The table ``gateway`` of a listener of LwM2M: EMQX's settings ``lwm2m.*`` under their names, and those of the message
-layer of CoAP."""
+"""The table ``gateway`` of an LwM2M listener: EMQX's settings ``lwm2m.*`` under their own names, and those of the CoAP
+message layer."""
 
 from functools import cached_property
 from typing import Annotated, Final, Literal
@@ -31,8 +31,8 @@ class DeviceTopics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Lwm2mSettings(Transmission, frozen=True, forbid_unknown_fields=True, dict=True):
     """``mountpoint``: precedes all topics; ``%e`` is the endpoint name, ``%a`` the address. ``auto_observe``: whether
-    all objects are observed, or the paths that are. ``username`` and ``password``: those of every device, because a
-    registration has none. Times are in seconds."""
+    all objects are observed, or the paths that are observed. ``username`` and ``password``: the credentials of every
+    device, because a registration has none. Times are in seconds."""
 
     lifetime_min: Annotated[int, Meta(ge=0, le=4_294_967_295)] = 1
     lifetime_max: Annotated[int, Meta(ge=1, le=4_294_967_295)] = 86_400

@@ -1,5 +1,5 @@
 """TLV, the binary form of several values (LwM2M 1.0, 6.4.3). An entry is an instance of an object with resources, a
-resource with a value, a resource with instances, or one of these instances. So it has at most three levels."""
+resource with a value, a resource with instances, or one of these instances. So there are at most three levels."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -26,7 +26,8 @@ class BadTlv(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Tlv:
-    """``kind``: one of the four; ``inner``: the entries of an instance or of a multiple resource; else ``value``."""
+    """``kind``: one of the four kinds; ``inner``: the entries of an instance or of a resource with instances; other
+    entries have a ``value``."""
 
     kind: int
     id: int

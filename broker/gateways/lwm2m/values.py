@@ -1,5 +1,5 @@
-"""Values of resources: as bytes in TLV, as plain text, and as JSON for MQTT clients. The type is that of the object
-definition; its names are those of the XML files."""
+"""Values of resources: as bytes in TLV, as plain text, and as JSON for MQTT clients. The type comes from the object
+definition; type names are those of the XML files."""
 
 import base64
 import binascii
@@ -36,7 +36,7 @@ class BadValue(ValueError):
 
 
 def from_bytes(kind: str, data: bytes) -> Value:
-    """Return the value of these bytes; a type that is not known as Opaque. Raises BadValue."""
+    """Return the value of these bytes; an unknown type is read as Opaque. Raises BadValue."""
     read = _FROM_BYTES.get(kind)
     return base64_of(data) if read is None else read(data)
 
@@ -101,7 +101,7 @@ _FROM_BYTES: Final[dict[str, Callable[[bytes], Value]]] = {
 
 
 def from_text(kind: str, data: bytes) -> Value:
-    """Return the value of a text; a type that is not known as String. Raises BadValue."""
+    """Return the value of a text; an unknown type is read as String. Raises BadValue."""
     text = _string(data)
     if kind in (INTEGER, UNSIGNED, TIME):
         return _whole(text)
@@ -146,7 +146,7 @@ def _decoded_base64(text: str) -> bytes:
 
 
 def to_bytes(kind: str, value: object) -> bytes:
-    """Return the bytes in TLV of a value of a command: a JSON value, or its text. Raises BadValue."""
+    """Return a value of a command, which is a JSON value or its text, as bytes for TLV. Raises BadValue."""
     write = _TO_BYTES.get(kind)
     if write is None:
         raise BadValue(f"{kind[:30]!r} is not a type: use Time, String, Integer, Float, Boolean, Opaque or Objlnk")

@@ -131,7 +131,8 @@ class SnRegack:
 
 @dataclass(slots=True)
 class SnPublish:
-    """``topic_id``: the two bytes as a number, also of a short topic name. ``qos`` -1: without a connection."""
+    """``topic_id``: the two bytes as a number, even if they are a short topic name. ``qos`` -1: from a client without a
+    connection."""
 
     topic_id: int
     id_type: int
@@ -196,7 +197,7 @@ class SnDisconnect:
 
 @dataclass(slots=True)
 class SnSimple:
-    """WILLTOPICREQ, WILLMSGREQ or PINGRESP (``type``): a message without a content."""
+    """WILLTOPICREQ, WILLMSGREQ or PINGRESP (``type``): a message without content."""
 
     type: int
 
@@ -373,7 +374,7 @@ NAMES: Final = dict(zip((*_SHAPES, PUBLISH), _NAMES.split(), strict=True))
 
 
 def frame(kind: int, body: bytes) -> bytes:
-    """Return a message of this type. Raises ValueError if it is larger than its Length can say."""
+    """Return a message of this type. Raises ValueError if it is larger than the field Length can express."""
     size = len(body) + 2
     if size <= _MAX_SHORT:
         return bytes((size, kind)) + body
@@ -405,7 +406,7 @@ def repeated(data: bytes) -> bytes:
 
 
 def encode(packet: SnPacket) -> bytes:
-    """Return a message as bytes. Raises ValueError for values that it has no bytes for."""
+    """Return a message as bytes. Raises ValueError for values that cannot be encoded."""
     match packet:
         case SnPublish():
             return publish(
@@ -459,8 +460,8 @@ def encode(packet: SnPacket) -> bytes:
 
 
 def split(data: bytes) -> tuple[bytes, bytes]:
-    """Return what precedes each message to a wireless node behind a forwarder (chapter 5.5), and the message; of any
-    other datagram, nothing and the datagram. Raises Malformed."""
+    """Split a datagram from a forwarder (chapter 5.5): return the bytes that precede the message of the wireless node,
+    and the message. For any other datagram, return nothing and the datagram. Raises Malformed."""
     if len(data) < 2 or data[1] != ENCAPSULATED or data[0] == _LONG:
         return b"", data
     size = data[0]

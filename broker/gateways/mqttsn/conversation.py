@@ -1,11 +1,11 @@
-"""What an MQTT-SN client and the node say to each other: messages of MQTT-SN on one side, MQTT packets on the other.
+"""The conversation of an MQTT-SN client with the node: MQTT-SN messages on one side, MQTT packets on the other.
 
 The link is the only way out, and the clock is the link's. ``state`` names what the client may do next (``states``); the
 table ``_REQUESTS`` has what is understood in which state, and everything else is counted and ignored: a datagram can be
 late, repeated or forged, so none of them ends a conversation by being wrong.
 
-``deliveries`` sends messages to the client, and repeats what it has to answer. ``publications`` remembers its messages
-of QoS 1 and 2."""
+``deliveries`` sends messages to the client, and repeats those that it has to answer. ``publications`` remembers its
+messages of QoS 1 and 2."""
 
 from collections.abc import Callable
 from typing import Final
@@ -126,7 +126,7 @@ class Conversation:
         return len(data)
 
     def _repeats(self, data: bytes) -> bool:
-        """Answer a repeated request to connect, whose answer was lost."""
+        """Answer a repeated request to connect, because the first answer was lost."""
         if data != self._answered or self.state not in (ACTIVE, PUBLISHER):
             return False
         if not self._quiet and self._link.now() > self._answered_at + REPEATED_WITHIN:
@@ -135,7 +135,8 @@ class Conversation:
         return True
 
     def _stray(self, packet: sn.SnPacket) -> None:
-        """Ignore a message that has no meaning in this state; tell an address without a connection that it has none."""
+        """Ignore a message that has no meaning in this state; inform an address without a connection that it has
+        none."""
         self._link.drop("unexpected_datagram", f"{type(packet).__name__} while {STATES[self.state]}")
         if self.state == NEW and self._strays < MAX_STRAYS and type(packet) not in _FROM_GATEWAYS:
             self._strays += 1
@@ -178,7 +179,7 @@ class Conversation:
         return request
 
     def _begin_again(self, data: bytes) -> None:
-        """The client starts again from this address: its old connection ends, and a new conversation gets this."""
+        """End the old connection and pass this message to a new conversation, because the client starts again."""
         self._link.send(Disconnect(WITH_WILL if self._will is not None else reason_codes.SUCCESS))
         self._end()
         self._link.renew(data)
@@ -254,7 +255,8 @@ class Conversation:
         return name_of(self._topics, self._settings.predefined, topic_id, id_type)
 
     def _publish_without_connection(self, packet: sn.SnPublish) -> None:
-        """PUBLISH of QoS -1: predefined and short topics, if the listener accepts it. Nothing is answered."""
+        """Process a PUBLISH of QoS -1 to a predefined or short topic, if the listener accepts it. There is no
+        answer."""
         state = self.state
         if not self._settings.enable_qos3:
             self._link.drop("qos3_off", "PUBLISH of QoS -1", "enable_qos3")
@@ -275,7 +277,7 @@ class Conversation:
         self._link.publish(topic, packet.payload, 0, packet.retain)
 
     def _idle(self) -> None:
-        """A publisher without a connection has its place for ``idle_timeout`` after its last message."""
+        """Keep a publisher without a connection for ``idle_timeout`` after its last message."""
         self._idle_timer = None
         if self._quiet:
             self._quiet = False
@@ -390,7 +392,7 @@ class Conversation:
         self._link.alive()
 
     def _drain(self) -> None:
-        """Ask the broker for a PINGRESP, which comes behind all that the client can be sent now."""
+        """Ask the broker for a PINGRESP, which follows all messages that can be sent to the client now."""
         if self.state == AWAKE and not self._drain_asked:
             self._drain_asked = True
             self._link.send(Pingreq())

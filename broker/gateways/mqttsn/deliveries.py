@@ -1,7 +1,7 @@
 """Messages for a client: they are sent, or wait until the client has proved its address and knows the topic id.
 
-A message goes one way: ``deliver`` -> written, or ``_waiting``. Whatever the client has to answer is in ``_unanswered``
-or ``_registering``, and is repeated by one timer. While the client sleeps, nothing is sent and nothing is repeated."""
+``deliver`` writes a message, or adds it to ``_waiting``. Whatever the client has to answer is in ``_unanswered`` or
+``_registering``, and is repeated by one timer. While the client sleeps, nothing is sent and nothing is repeated."""
 
 from collections import deque
 from collections.abc import Callable
@@ -29,7 +29,7 @@ _MESSAGE_BYTES: Final = 100
 
 class Unanswered:
     """A message that the client has to answer with a message of type ``answer``. ``due``: when it is repeated.
-    ``topic``: of a PUBLISH."""
+    ``topic``: the topic of a PUBLISH."""
 
     __slots__ = ("answer", "data", "due", "topic", "tries")
 
@@ -46,8 +46,8 @@ def _size(message: Message) -> int:
 
 
 class Deliveries:
-    """Those of one client. ``answered`` is called when the client has answered something, and ``lost`` when it has not
-    answered all repetitions."""
+    """The deliveries to one client. ``answered`` is called when the client has answered something, and ``lost`` when it
+    has not answered all repetitions."""
 
     __slots__ = (
         "_answered", "_challenge", "_link", "_lost", "_proved", "_registering", "_settings", "_timer", "_topics",
@@ -195,7 +195,7 @@ class Deliveries:
         self._answered()
 
     def _give_up_topic(self, topic: str) -> None:
-        """The client refuses a topic: its messages are done."""
+        """Drop the messages of a topic that the client refuses."""
         waiting = self._waiting or ()
         self._waiting = deque(each for each in waiting if each.topic != topic)
         for each in waiting:
@@ -207,7 +207,7 @@ class Deliveries:
                     self._link.send(Ack(kind, each.packet_id, reason_codes.IMPLEMENTATION_SPECIFIC_ERROR))
 
     def on_puback(self, packet: sn.SnPuback) -> None:
-        """The client has a message of QoS 1, or refuses one."""
+        """Note that the client has received a message of QoS 1, or refuses it."""
         unanswered = self._unanswered
         waited = None if unanswered is None else unanswered.get(packet.msg_id)
         if waited is None or unanswered is None:
@@ -257,7 +257,7 @@ class Deliveries:
         self._cancel_timer()
 
     def resume(self) -> None:
-        """Send what the client has not answered before its sleep, then what has waited."""
+        """Send the messages that the client had not answered before its sleep, then those that have waited."""
         self.asleep = False
         now = self._link.now()
         for each in self._all_unanswered():
@@ -282,7 +282,7 @@ class Deliveries:
         return found if self._registering is None else [*found, self._registering[3]]
 
     def _set_timer(self) -> None:
-        """Have one timer, for whatever is due first; it may fire earlier than that."""
+        """Set the one timer for whatever is due first; it may fire earlier than that."""
         if self._timer is not None or self.asleep:
             return
         dues = [each.due for each in self._all_unanswered()]

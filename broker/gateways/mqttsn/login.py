@@ -1,4 +1,4 @@
-"""The CONNECT of MQTT that a client of MQTT-SN is logged in with."""
+"""The MQTT CONNECT with which an MQTT-SN client is logged in."""
 
 from typing import Final
 

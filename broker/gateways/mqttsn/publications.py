@@ -1,6 +1,7 @@
-"""What a client publishes with QoS 1 and 2, until the broker has answered: so that a repetition is not published again.
+"""The messages that a client publishes with QoS 1 and 2, until the broker has answered, so that repetitions are not
+published.
 
-Nothing here knows the link: the conversation sends what a decision asks for."""
+This module does not know the link: the conversation sends what a decision requires."""
 
 from typing import Final
 
@@ -17,7 +18,8 @@ TOO_MANY: Final = 3
 
 
 class Publications:
-    """Those of one client. ``patience``: seconds in which a client may repeat a message that it has completed."""
+    """The publications of one client. ``patience``: seconds in which a client may repeat a message that it has
+    completed."""
 
     __slots__ = ("_completed", "_open", "_patience")
 
@@ -28,7 +30,8 @@ class Publications:
         self._completed: dict[int, tuple[int, float]] | None = None
 
     def begin(self, packet: sn.SnPublish, most: int, now: float) -> int:
-        """Return what to do with a PUBLISH; of PUBLISH, it is open from now on. ``most``: of those that are open."""
+        """Return what to do with a PUBLISH; if the result is PUBLISH, the message is open from now on. ``most``: the
+        maximum number of open messages."""
         known = packet.msg_id in self._open
         if known and packet.qos == 1:
             return WAIT
@@ -48,7 +51,8 @@ class Publications:
         return found is not None and found[0] == content and now < found[1] + self._patience
 
     def end(self, msg_id: int, completed: bool, now: float) -> int:
-        """The broker has answered; return the topic id of the PUBLISH. ``completed``: the whole exchange of QoS 2."""
+        """Note that the broker has answered; return the topic id of the PUBLISH. ``completed``: the whole exchange of
+        QoS 2."""
         topic_id, content = self._open.pop(msg_id, (0, 0))
         if completed and content:
             self._remember(msg_id, content, now)

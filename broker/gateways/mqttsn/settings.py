@@ -1,4 +1,4 @@
-"""The table ``gateway`` of a listener of MQTT-SN: EMQX's settings ``mqtt.sn.*`` under their names."""
+"""The table ``gateway`` of an MQTT-SN listener: EMQX's settings ``mqtt.sn.*`` under their own names."""
 
 from functools import cached_property
 from typing import Annotated
@@ -15,8 +15,8 @@ MAX_PREDEFINED = 16_384
 
 
 class MqttSnSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
-    """``predefined_topics``: topic id, as a text, -> topic name. ``username`` and ``password``: those of every client,
-    because a CONNECT of MQTT-SN has none. Times are in seconds."""
+    """``predefined_topics``: topic id, as a text, -> topic name. ``username`` and ``password``: the credentials of
+    every client, because a CONNECT of MQTT-SN has none. Times are in seconds."""
 
     gateway_id: Annotated[int, Meta(ge=1, le=255)] = 1
     advertise_duration: Annotated[int, Meta(ge=0, le=MAX_DURATION)] = 0

@@ -20,11 +20,11 @@ _LAST: Final = 0x7FFF
 class Topics:
     """``of_name`` and ``of_id`` are one table in both directions.
 
-    The client's own topics stay until the connection ends: it relies on them. Those that the node has registered for
-    deliveries give way to others, the oldest first, because a subscriber to ``#`` may receive any number of topics. A
-    given-up id is not used again before all others have been. The first one is random: a REGACK proves the address of
-    the client by its topic id and its MsgId (``deliveries``). A predefined id is not given: some clients send it as a
-    normal one."""
+    The client's own topics stay until the connection ends: it relies on them. Topics that the node has registered for
+    deliveries are replaced by others, the oldest first, because a subscriber to ``#`` may receive any number of topics.
+    A given-up id is not used again before all others have been. The first one is random: a REGACK proves the address of
+    the client by its topic id and its MsgId (``deliveries``). A predefined id is never assigned: some clients send it
+    as a normal one."""
 
     __slots__ = ("_characters", "_last", "_lent", "_lent_characters", "_predefined", "of_id", "of_name")
 
@@ -38,7 +38,7 @@ class Topics:
         self._last = randbelow(_LAST)
 
     def register(self, topic: str) -> int:
-        """Return the id of a topic that the client names; 0: it has too many."""
+        """Return the id of a topic that the client registers; 0: the client has too many topics."""
         found = self.of_name.get(topic)
         if found is not None:
             if found in self._lent:
@@ -119,5 +119,5 @@ def known_id(topics: Topics, predefined: Predefined, topic: str) -> tuple[int, i
 
 
 def needs_register(topics: Topics, predefined: Predefined, topic: str) -> bool:
-    """Return whether a client has to be told an id before it understands a topic."""
+    """Return whether an id has to be registered at the client before it understands a topic."""
     return known_id(topics, predefined, topic) is None

@@ -1,9 +1,9 @@
 """FrequentCounts: the counts of the most frequent of any number of keys, in a fixed amount of memory.
 
-The algorithm is that of Misra and Gries, with a purge for many keys at a time. If a key does not fit, all keys lose as
-much as the first key behind the ``capacity`` highest ones has, and the keys with nothing left are forgotten. So a
-count is never too high, and too low by at most ``error``, which is at most ``total / (capacity + 1)``: every key with
-more than that share of the total is there.
+The algorithm is that of Misra and Gries, with a purge for many keys at a time. If a key does not fit, all counts are
+reduced by the highest count outside the ``capacity`` highest ones, and the keys without a remaining count are
+forgotten. So a count is never too high, and too low by at most ``error``, which is at most ``total / (capacity + 1)``:
+every key with more than that share of the total is included.
 """
 
 from collections import deque
@@ -18,8 +18,8 @@ NO_NOTE: Final[tuple[object, ...]] = ()
 
 
 class FrequentCounts(Generic[Key]):
-    """``counts``: key -> count, at most twice ``capacity`` of them. ``notes``: key -> what was last said about it.
-    ``total``: the sum of all weights. ``error``: how much a count may be too low."""
+    """``counts``: key -> count, at most twice ``capacity`` of them. ``notes``: key -> the latest note about it.
+    ``total``: the sum of all weights. ``error``: by how much a count may be too low."""
 
     __slots__ = ("_capacity", "counts", "error", "notes", "total")
 
@@ -59,7 +59,7 @@ class FrequentCounts(Generic[Key]):
 
 
 class RecentCount(Generic[Key]):
-    """The counts of a key in each period, the current one last, and what was last said about the key."""
+    """The counts of a key in each period, the current one last, and the latest note about the key."""
 
     __slots__ = ("counts", "key", "note")
 
@@ -105,7 +105,7 @@ class RecentCounts(Generic[Key]):
         return sorted(found.values(), key=lambda row: -row.total)
 
     def covered(self, now: float) -> float:
-        """Return how many seconds the periods cover: the current one is not over."""
+        """Return how many seconds the periods cover: the current one is not complete."""
         self._turn(now)
         return (len(self._counts) - 1) * self.seconds + now % self.seconds
 

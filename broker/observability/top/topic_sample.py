@@ -1,9 +1,9 @@
 """TopicSample: the topics with most messages, from a sample of the published messages.
 
-The publish path counts down one number. The message at which it falls below zero is looked at, and stands for all
-messages since the last one. As many messages are skipped in between as keep the sample at about ``SAMPLES`` a second,
-a random number of them, so that no regular publisher always or never hits. Up to ``SAMPLES`` messages a second each
-message is looked at, and the counts are exact.
+The publish path counts down one number. When the number falls below zero, the current message is sampled, and
+represents all messages since the last sample. A random number of messages is skipped in between, so that the sample
+stays at about ``SAMPLES`` a second and no regular publisher is always or never sampled. Up to ``SAMPLES`` messages a
+second, every message is sampled, and the counts are exact.
 """
 
 from random import Random
@@ -22,7 +22,7 @@ MAX_TOPIC: Final = 512
 
 
 class TopicSample:
-    """``left``: number of messages until the next one that is looked at; ``Broker.publish`` counts it down."""
+    """``left``: number of messages until the next sample; ``Broker.publish`` counts it down."""
 
     __slots__ = ("_looked_at", "_rng", "_step", "_stood_for", "left", "messages", "octets")
 
