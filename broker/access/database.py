@@ -1,7 +1,7 @@
-"""DatabaseSource: users, superusers and rules in a database. The operator configures a query for each.
+"""DatabaseSource: users, superusers and rules in a database, asked with a query of the operator's for each.
 
-Each database implements how a query is executed, and the format of its rows. This module has the rest: the order of the
-queries, the verification of passwords, and the decision by rules.
+Each database implements how a query is asked, and what its rows look like. Here is the rest: the order of the queries,
+the verification of passwords, and the decision by rules.
 """
 
 from abc import abstractmethod
@@ -26,8 +26,8 @@ Values = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Queries:
-    """The settings of the three queries: their last keys, and the letters of the placeholders in each; None: there is
-    no such query."""
+    """The settings of the three queries: their last keys, and the letters of the placeholders in each; None: not
+    asked."""
 
     words: tuple[str, str, str]
     auth: frozenset[str] | None
@@ -73,8 +73,8 @@ class DatabaseSource(RemoteSource):
 
     @abstractmethod
     def verifier(self, row: StoredPassword, password: bytes, owner: str) -> PasswordVerifier | None:
-        """Return the verifier for ``password``, the password of ``row``; None: no password matches. ``owner`` differs
-        for each user."""
+        """Return what verifies a password against ``password``, that of ``row``; None: no password matches. ``owner``
+        differs for each user."""
 
     # ------------------------------------------------------------- questions
 
@@ -142,8 +142,7 @@ class DatabaseSource(RemoteSource):
         return told == [True]
 
     async def authorize(self, client: ClientInfo, action: str, topic: str) -> Verdict:
-        """Decide by the rules in the database. A client whose name begins with ``$`` is left to the next source, as in
-        EMQX 4."""
+        """A client whose name begins with ``$`` is left to the next source, as in EMQX 4."""
         user = client.user or ""
         if user.startswith("$"):
             return Verdict(IGNORE, "", self._acl_setting)
@@ -163,14 +162,14 @@ class DatabaseSource(RemoteSource):
 
 
 def hash_of_columns(form: HashFormat, row: StoredPassword, password: bytes, owner: str) -> QueryHash | None:
-    """Return the verifier for a row in the format of ``password_hash``."""
+    """The verifier for a row in the format of ``password_hash``."""
     if form.salted and row.salt is None:
         return None
     return QueryHash(form, password, row.salt or b"", owner)
 
 
 def decided(rules: Sequence[AclRule], client: ClientInfo, action: str, topic: str) -> str:
-    """Return the decision of the first rule that matches; ``IGNORE``: no rule matches."""
+    """The decision of the first rule that matches; ``IGNORE``: none does."""
     publish = action == "publish"
     whole, levels = asked_about(publish, topic)
     for rule in rules:
@@ -181,7 +180,7 @@ def decided(rules: Sequence[AclRule], client: ClientInfo, action: str, topic: st
 
 
 def action_of(access: object) -> str:
-    """Return the action for EMQX's number: 1 subscribe, 2 publish, 3 both. Raises ``ValueError``."""
+    """The action of EMQX's number: 1 subscribe, 2 publish, 3 both. Raises ``ValueError``."""
     action = {"1": "subscribe", "2": "publish", "3": "pubsub"}.get(as_text(access).strip())
     if action is None:
         raise ValueError(f"access is {as_text(access)!r}, expected 1 (subscribe), 2 (publish) or 3 (both)")
@@ -194,7 +193,7 @@ def new_rule(allow: bool, access: object, topic: str, **conditions: str) -> AclR
 
 
 def as_bytes(value: object) -> bytes | None:
-    """Return a column as the bytes that were hashed or stored; None: NULL."""
+    """A column as the bytes that were hashed or stored; None: NULL."""
     if value is None or isinstance(value, bytes):
         return value
     return str(value).encode()

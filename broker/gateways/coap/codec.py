@@ -71,7 +71,7 @@ _EXTENDED: Final = (13, 269)
 class MalformedCoap(Exception):
     """The datagram is not a message of CoAP.
 
-    ``reset``: message ID of a confirmable message, which is to be rejected with RST; -1: the datagram is ignored."""
+    ``reset``: message ID of a confirmable one, to be rejected with RST; -1: it is ignored."""
 
     def __init__(self, text: str, reset: int = -1) -> None:
         super().__init__(text)
@@ -112,7 +112,7 @@ def dotted(code: int) -> str:
 
 
 def uint(value: bytes) -> int:
-    """Return the number that is an option's value (section 3.2)."""
+    """Return the number that an option's value stands for (section 3.2)."""
     return int.from_bytes(value)
 
 
@@ -127,8 +127,7 @@ def empty(kind: int, mid: int) -> bytes:
 
 
 def encode(kind: int, code: int, mid: int, token: bytes = b"", options: Options = (), payload: bytes = b"") -> bytes:  # type: ignore[assignment]
-    """Return the bytes of a message. The options may be in any order; options with the same number stay in their
-    order."""
+    """Return the bytes of a message. The options may have any order; those of one number keep theirs."""
     data = bytearray((_VERSION << 6 | kind << 4 | len(token), code, mid >> 8, mid & 0xFF))
     data += token
     last = 0
@@ -160,7 +159,7 @@ def _nibble(value: int) -> tuple[int, bytes]:
 
 
 def decode(data: bytes) -> Packet:
-    """Return the message in a datagram. Raises MalformedCoap."""
+    """Return the message that a datagram is. Raises MalformedCoap."""
     size = len(data)
     if size < 4:
         raise MalformedCoap("shorter than 4 bytes")
