@@ -63,13 +63,13 @@ class Greeting:
 
     async def _greet(self, node: str, end: float) -> str:
         """Return an empty string if this node is ready or stops, and otherwise its name."""
-        loop = asyncio.get_running_loop()
+        loop, longest = asyncio.get_running_loop(), self._context.settings.call_timeout
         while (peer := self._members.peers.get(node)) is not None and peer.running:
             left = end - loop.time()
             if left <= 0.0:
                 return node
             try:
-                await self._calls.call(node, GREET, self._context.wire.uid.encode(), left)
+                await self._calls.call(node, GREET, self._context.wire.uid.encode(), min(left, longest))
                 return ""
             except NodeUnreachable:
                 pass

@@ -121,6 +121,11 @@ class MarkQuestions:
 
     def _unmarked(self, turn: Turn) -> list[str] | None:
         """Return the running nodes that have not sent their marks, or ``None`` if no node has to send one any more."""
+        late, peers = self._late(turn), self._members.peers
+        return None if late is None else [name for name in late if peers[name].running]
+
+    def _late(self, turn: Turn) -> list[str] | None:
+        """Return the same as ``_unmarked``, with nodes that are not heard at present."""
         coming = self._incoming.of(turn.client_id)
         peers = self._members.peers
         if any(each.goes_by_marks and each.row.state == FETCHING for each in coming):
@@ -131,7 +136,7 @@ class MarkQuestions:
             settled = not late and not coming and not self._is_held(turn.client_id)
             if settled and not self._givers(turn.client_id):
                 return None
-        return [name for name in sorted(late) if name in peers and peers[name].running and not turn.marked(name)]
+        return [name for name in sorted(late) if name in peers and not turn.marked(name)]
 
     async def has_all_of(self, node: str, timeout: float) -> bool:
         """Wait until a node has sent its marks for all sessions here; return False after the timeout."""
@@ -145,7 +150,7 @@ class MarkQuestions:
 
     def _has(self, turn: Turn, node: str) -> bool:
         """Return whether a node has sent its mark for this turn, or need not."""
-        return not self._is_ours(turn) or node not in (self._unmarked(turn) or ())
+        return not self._is_ours(turn) or node not in (self._late(turn) or ())
 
     async def _ask_nodes(self, turn: Turn, nodes: list[str]) -> list[bool]:
         """Return for each node whether it answered the question."""

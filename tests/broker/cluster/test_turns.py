@@ -13,6 +13,7 @@ from taipan.broker.cluster.moving.handover import Handover
 from taipan.broker.cluster.moving.incoming import FINISHED
 from taipan.broker.cluster.moving.outgoing import DONE, FETCH, Outgoing
 from taipan.broker.cluster.moving.session_transfer import BUSY, Fetch, Piece, Prepare, Prepared
+from taipan.broker.cluster.moving.greeting import Greeting
 from taipan.broker.cluster.moving.turns import KEPT, Mark, Turn, Turns
 from taipan.broker.cluster.nats.interface import BucketEntry, Watch
 from taipan.broker.cluster.wire import MessageRecord, SessionKey, node_key, thing_key
@@ -884,6 +885,44 @@ async def test_a_node_with_new_data_accepts_no_messages_before_all_nodes_know_it
         await client.expect_publish("t", b"m", 2)
         await until(lambda: not turns(cluster))
         await client.nothing()
+
+
+async def test_a_new_node_that_others_have_not_heard_yet_accepts_no_clients_before_its_marks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish, greeted = VirtualNatsClient.publish, Greeting._greeted
+    holds = False
+
+    def without_heartbeats(self: VirtualNatsClient, subject: str, data: bytes) -> None:
+        if not (holds and self.name == cluster.name(2) and subject.endswith(".alive")):
+            publish(self, subject, data)
+
+    def heard() -> None:
+        nonlocal holds
+        holds = False
+
+    async def first_unheard(self: Greeting, node: str, argument: bytes) -> bytes:
+        asyncio.get_running_loop().call_later(0.3, heard)
+        return await greeted(self, node, argument)
+
+    monkeypatch.setattr(VirtualNatsClient, "publish", without_heartbeats)
+    monkeypatch.setattr(Greeting, "_greeted", first_unheard)
+    settings = {**QUICK, "suspect_after": 2, "stopped_after": 6}
+    async with cluster_nodes(3, directory=tmp_path, level="disk", cluster=settings) as cluster:
+        await cluster[0].leave_session("s", "t", qos=2)
+        await cluster.part(2).leave()
+        await cluster.stop(2)
+        shutil.rmtree(cluster._data_dir(2))
+        await until(lambda: not any(cluster.name(2) in cluster.part(number).membership.peers for number in range(2)))
+        cluster.partition({1, 2}, {0})
+        await until_away(cluster, 0)
+        client = await cluster[1].client("s", expiry=3600, session_present=False)
+        await client.subscribe("t", qos=2)
+        holds = True
+        await cluster.start(2)
+        assert not holds
+        turn = cluster.part(1).handover.turns.get("s")
+        assert turn is not None and turn.marked(cluster.name(2))
 
 
 async def test_a_message_of_a_node_that_joins_after_a_session_began_anew_comes_once(
