@@ -9,11 +9,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from taipan.broker.cluster.moving.greeting import Greeting
 from taipan.broker.cluster.moving.handover import Handover
 from taipan.broker.cluster.moving.incoming import FINISHED
 from taipan.broker.cluster.moving.outgoing import DONE, FETCH, Outgoing
 from taipan.broker.cluster.moving.session_transfer import BUSY, Fetch, Piece, Prepare, Prepared
-from taipan.broker.cluster.moving.greeting import Greeting
 from taipan.broker.cluster.moving.turns import KEPT, Mark, Turn, Turns
 from taipan.broker.cluster.nats.interface import BucketEntry, Watch
 from taipan.broker.cluster.wire import MessageRecord, SessionKey, node_key, thing_key
