@@ -184,8 +184,8 @@ class CommandCall:
         return self.values.get(name)
 
     def only_on_the_machine(self, otherwise: str) -> None:
-        """Reject a command that is only allowed on the node's machine. Raises Refusal 108, which says what to do
-        ``otherwise``."""
+        """Reject a command that is only allowed on the node's machine. Raises Refusal 108, whose message has the
+        alternative, ``otherwise``."""
         if self.app:
             raise Refusal(WRONG, f"this command works on the node's own machine only; from elsewhere: {otherwise}")
 

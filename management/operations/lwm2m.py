@@ -41,7 +41,7 @@ class DeviceRow(msgspec.Struct):
 
 class CommandAnswer(msgspec.Struct, kw_only=True):
     """The last answer to a kind of command for a path. ``code``: the CoAP code, like ``2.05``; 6.01 while there is no
-    answer. ``reason``: why the device has not answered."""
+    answer. ``reason``: only in an answer that the node gives in place of the device."""
 
     imei: str
     msgType: str

@@ -69,11 +69,11 @@ def wanted(settings: Settings) -> int:
 
 
 def retiring(settings: Settings) -> list[int]:
-    """Return the numbers of the workers that have data but are no longer wanted."""
+    """Return the numbers of the workers that have data but are no longer needed."""
     data_dir = settings.broker.node.data_dir
     try:
         names = os.listdir(data_dir)
-    except OSError:  # whoever opens the directory says why it cannot be used
+    except OSError:  # opening the directory reports why it cannot be used
         return []
     found = [match for name in names if (match := _DIRECTORY.fullmatch(name)) and _has_lock(data_dir, name)]
     return sorted(number for number in (int(match[1]) for match in found) if number > wanted(settings))
@@ -97,8 +97,8 @@ def directory(data_dir: str, number: int) -> str:
 
 
 def forget_nats(data_dir: str) -> None:
-    """A node that runs without workers changes its data. Delete what the NATS server of the workers has of it, so that
-    worker 1 does not take older data from there later. Raises OSError."""
+    """A node that runs without workers changes its data. Delete the copy of these data in the workers' NATS server, so
+    that worker 1 does not read older data from there later. Raises OSError."""
     current = Path(data_dir) / NATS_DIRECTORY
     old = current.with_suffix(".old")
     if old.exists():

@@ -491,7 +491,7 @@ class EndingClient(SimulatedClient):
         self.world.loop.call_later(0.01, self._look, life, context=NOBODY)
 
     def _retry(self) -> None:
-        # Some time, so that the end may become certain, and nodes may return.
+        # Wait for some time, so that the end may become certain, and nodes may return.
         wait = self.rng.choice((0.02, 1.0, 8.0)) if self._ending is not None else self.rng.uniform(*RETRY)
         self.world.loop.call_later(wait, self.connect, context=NOBODY)
 

@@ -462,7 +462,7 @@ class World:
             (0.7, self._stop_server),
             (4.0 if "rows" in self.features else 0.0, self._change_some_row),
         ]
-        # A run leaves out some kinds of faults, so that the others coincide more often.
+        # A run leaves out some kinds of events, so that the others coincide more often.
         weights = [weight if rng.random() < 0.6 else 0.0 for weight, _ in kinds]
         end = self.loop.time() + rng.uniform(3.0, 25.0)
         pace = rng.choice((0.3, 1.0, 3.0))
