@@ -20,9 +20,9 @@ MEMORY = "memory"
 
 
 class LaneLimits(NamedTuple):
-    """``table``: the table of the settings ``max_queued`` and ``max_queued_bytes``. ``lanes``: their number, and so
-    that of requests at a time. ``overhead``: approximate memory of a waiting request in addition to its size, in
-    bytes."""
+    """``table``: the table of the settings ``max_queued`` and ``max_queued_bytes``. ``lanes``: the number of lanes,
+    which is the number of requests at a time. ``overhead``: approximate memory of a waiting request in addition to its
+    size, in bytes."""
 
     table: str
     lanes: int

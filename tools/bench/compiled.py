@@ -1,4 +1,4 @@
-"""The gain from ``make compile``: Taipan interpreted, compiled, and Mosquitto, interleaved;
+"""The gain from ``make compile``: Taipan interpreted, compiled, and Mosquitto, interleaved.
 
 ``make bench-compiled``. ``ONLY``, ``ROUNDS`` (3) and ``DUR`` (2, seconds) as for ``make bench``. Writes its section of
 ``docs/performance.md`` if no run had a fault.

@@ -376,7 +376,7 @@ class Promises:
         self.retained[topic].acknowledged(name, node)
 
     def retained_closed(self, node: int) -> None:
-        """Record that the node was killed: it accepts nothing more of what was sent to it."""
+        """Record that the node was killed: it accepts none of the packets still on their way to it."""
         for topic in self.retained.values():
             topic.closed(node)
 
