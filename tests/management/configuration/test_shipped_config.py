@@ -33,6 +33,7 @@ from taipan.broker.config import (
     ZoneSettings,
 )
 from taipan.management.configuration.config import DEFAULT_LISTENERS, TABLES, LogSettings, load
+from taipan.management.configuration.openid import OpenIdSettings
 from taipan.management.configuration.setting_notes import samples
 from taipan.management.configuration.settings import AppSettings, DashboardSettings, HistorySettings, ManagementSettings
 from taipan.ruleengine.config import (
@@ -81,6 +82,7 @@ DOCUMENTED = {
     "`[management]`": ManagementSettings,
     "`[[management.apps]]`": AppSettings,
     "`[dashboard]`": DashboardSettings,
+    "`[dashboard.openid]`": OpenIdSettings,
 }
 FIELDS = [(title, field) for title, kind in DOCUMENTED.items() for field in msgspec.structs.fields(kind)]
 
