@@ -11,7 +11,8 @@ from typing import Final, Protocol
 INTERVAL: Final = 0.1  # seconds
 PROCESSOR_TIME: Final = 0.05
 """Seconds of processor time that a read may use; one record of 16 KB needs about 20 microseconds."""
-_TAKEN: Final = 7  # bytes; a multiple of no record's size
+_TAKEN: Final = 7
+"""In bytes, less than the smallest record: what follows no longer begins with the header of a record."""
 
 
 class Reads(Protocol):
@@ -48,6 +49,7 @@ class ReadWatch:
             if fd < 0 or number != seen:
                 seen, begun = number, now
             elif now - begun > PROCESSOR_TIME:
+                # If the read has returned at this very moment, the same client loses its connection.
                 try:
                     os.read(fd, _TAKEN)
                 except OSError:
