@@ -13,6 +13,7 @@ from taipan.broker.observability.metrics import Reasons
 
 from ..configuration.settings import ManagementSettings
 from ..operations.refusal import WRONG, Refusal
+from .envelope import path_of
 
 logger = logging.getLogger(__name__)
 
@@ -100,7 +101,7 @@ class CrossSite:
                 setting,
                 request.remote,
                 request.method,
-                request.raw_path.partition("?")[0][:_MAX_LENGTH],
+                path_of(request)[:_MAX_LENGTH],
                 what,
             )
             self._logged[reason] = (now + SAY_EVERY, 0)

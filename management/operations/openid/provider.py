@@ -35,6 +35,8 @@ RETRY: Final = 5.0
 NEW_KEYS_EVERY: Final = 10.0
 """Seconds between two requests for keys because of tokens with unknown keys."""
 _MAX_DETAIL: Final = 200
+_REQUIRED: Final = ("authorization_endpoint", "token_endpoint", "jwks_uri")
+_OPTIONAL: Final = ("userinfo_endpoint", "end_session_endpoint")
 
 T = TypeVar("T")
 
@@ -179,15 +181,9 @@ class OpenIdProvider:
         metadata = _decoded(body, Metadata, "discovery")
         if metadata.issuer != issuer:
             raise OpenIdProviderFailed(f"discovery: the issuer is {metadata.issuer!r}, not {issuer!r}")
-        for name in (
-            "authorization_endpoint",
-            "token_endpoint",
-            "jwks_uri",
-            "userinfo_endpoint",
-            "end_session_endpoint",
-        ):
+        for name in (*_REQUIRED, *_OPTIONAL):
             url = getattr(metadata, name)
-            if url or name in Metadata.__struct_fields__[:4]:
+            if url or name in _REQUIRED:
                 try:
                     check_provider_url(url, https=issuer.lower().startswith("https:"))
                 except ValueError as error:
