@@ -312,6 +312,7 @@ async def test_the_log_is_rotated(tmp_path: Path) -> None:
         assert process.stdout is not None
         while not (await process.stdout.readline()).startswith(b"taipan ready"):
             assert process.returncode is None
+        await until(lambda: b"/ctl.sock" in log.read_bytes())  # the last line of a start
         before = log.read_bytes()
         subprocess.run([logrotate, "-f", "-s", str(tmp_path / "state"), str(tmp_path / "rules")], check=True)
         assert (tmp_path / "taipan.log.1").read_bytes() == before and log.read_bytes() == b""

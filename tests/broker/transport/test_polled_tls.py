@@ -6,7 +6,7 @@ import os
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -307,8 +307,8 @@ async def test_abort(certificates: Certificates, version: ssl.TLSVersion) -> Non
         assert transport.get_write_buffer_size() == 0 and protocol.lost == []
         await until(lambda: protocol.lost)
         assert protocol.lost == [None] and transport.fd == -1
-        with pytest.raises(OSError):
-            await receive(client, 60_000_000)
+        with suppress(OSError):  # whether an end without an alert is an error depends on the client's OpenSSL
+            assert len(await receive(client, 60_000_000)) < 60_000_000
 
 
 @with_tls
