@@ -15,6 +15,8 @@ from .refusal import RPC_ERROR, Refusal, wrong
 ALL_NODES: Final = "all"
 MAX_REASONS: Final = 24
 """Maximum number of reasons in an answer's drops; the rarest others are summed as ``OTHER``."""
+_LATE: Final = 2
+"""By how many points a node may be behind the others before it counts as stopped."""
 
 Moment = Annotated[int, Meta(ge=0, le=253_402_300_799_999, extra={"unit": "Unix milliseconds"})]
 Span = Annotated[int, Meta(ge=1000, le=2_592_000_000, extra={"unit": "milliseconds"})]
@@ -88,7 +90,8 @@ class PastFigures:
         missing: list[str] = []
         if query.node == ALL_NODES:
             gathered: Gathered[list[Point]] = await self._calls.everywhere(self.points_here, resolution, start, end)
-            points, missing = await _summed([each for _, each in gathered.found]), gathered.missing
+            of_nodes = [each for _, each in gathered.found]
+            points, missing = await _summed(of_nodes, STEPS[resolution]), gathered.missing
         else:
             node = query.node or self._calls.name
             points = await self._calls.on(node, self.points_here, resolution, start, end)
@@ -116,11 +119,17 @@ class PastFigures:
         return points
 
 
-async def _summed(of_nodes: list[list[Point]]) -> list[Point]:
+async def _summed(of_nodes: list[list[Point]], step: int) -> list[Point]:
+    """Return the sums of the points of all nodes; ``step``: seconds from one point to the next.
+
+    The newest point is left out until all nodes have it. Otherwise each chart would end in a fall."""
+    newest = [points[-1].at for points in of_nodes if points]
+    complete = min((at for at in newest if max(newest) - at <= _LATE * step), default=0)
     by_time: dict[int, list[Point]] = {}
     for points in of_nodes:
         for point in points:
-            by_time.setdefault(point.at, []).append(point)
+            if point.at <= complete:
+                by_time.setdefault(point.at, []).append(point)
     found = []
     work = CooperativeSlice()
     for at in sorted(by_time):

@@ -45,6 +45,21 @@ async def test_figures_of_one_and_of_all(nodes: FakeNodes) -> None:
     assert (await sessions_of(nodes, node="all"))[-2:] == [3, 3]
 
 
+async def test_a_second_that_one_node_does_not_have_yet_is_left_out(nodes: FakeNodes) -> None:
+    await nodes[0].client("a")
+    await nodes[1].client("b")
+    await pass_seconds(nodes, 3)
+    for _ in range(2):
+        nodes[0].clock.shift += 1.0
+        await nodes[0].server.tick()
+        # The other node's real second may end at any time.
+        assert (await sessions_of(nodes, node="all"))[-2:] == [2, 2]
+    for _ in range(5):  # this node lacks so much that it has stopped, or its clock is wrong
+        nodes[0].clock.shift += 1.0
+        await nodes[0].server.tick()
+    assert (await sessions_of(nodes, node="all"))[-1] == 1
+
+
 async def test_a_node_that_does_not_answer_is_named(nodes: FakeNodes) -> None:
     await pass_seconds(nodes, 3)
     nodes.hub.silent.add(N2)

@@ -8,6 +8,7 @@ import pytest
 
 from taipan.broker.mqtt import constants as c
 from tests.support.api import managed_node
+from tests.support.killed import as_killed
 from tests.support.waiting import LoopIterations
 
 pytestmark = pytest.mark.asyncio
@@ -352,23 +353,26 @@ async def test_what_cannot_be_retained(setting: str) -> None:
 
 
 async def test_what_was_answered_is_on_disk(tmp_path: Any) -> None:
-    config: dict[str, Any] = {"durability": {"level": "disk"}, "node": {"data_dir": str(tmp_path)}}
+    config: dict[str, Any] = {"durability": {"level": "disk"}, "node": {"data_dir": str(tmp_path / "data")}}
     async with managed_node(**config) as node:
         peer = await node.client("c1", expiry=1000)
         await peer.disconnect()
         reply = await node.api.post("/mqtt/subscribe", {**SUBSCRIBE, "topic": "t/#", "qos": 2})
         assert reply.json == {"code": 0}
-        assert node.server.broker.durability is not None and node.server.broker.durability.commit.barrier == 0
+        subscribed = as_killed(tmp_path / "data", tmp_path / "subscribed")
         assert (await node.api.post("/mqtt/publish", {**PUBLISH, "qos": 1, "retain": True})).code == 0
-        assert node.server.broker.durability.commit.barrier == 0
-    async with managed_node(**config) as node:
+        published = as_killed(tmp_path / "data", tmp_path / "published")
+    async with managed_node(**{**config, "node": {"data_dir": str(subscribed)}}) as node:
+        session = node.server.broker.sessions.get("c1")
+        assert session is not None and list(session.subscriptions) == ["t/#"]
+    async with managed_node(**{**config, "node": {"data_dir": str(published)}}) as node:
         assert node.server.broker.retained.get("t/1") is not None
         peer = await node.client("c1", expiry=1000)
         await peer.expect_publish("t/1", b"hello", qos=1)
         await peer.puback(1)
         await peer.disconnect()
         assert (await node.api.post("/mqtt/unsubscribe", {"clientid": "c1", "topic": "t/#"})).code == 0
-    async with managed_node(**config) as node:
+    async with managed_node(**{**config, "node": {"data_dir": str(published)}}) as node:
         session = node.server.broker.sessions.get("c1")
         assert session is not None and not session.subscriptions
 

@@ -435,7 +435,7 @@ async def test_a_read_that_does_not_return_is_ended(
     certificates: Certificates, version: ssl.TLSVersion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As by key updates without data, which OpenSSL passes over: it goes on while records come that are whole."""
-    whole = bytes(100)
+    whole = bytes(range(100))
     passed = 0
 
     def over_key_updates(self: PolledSocket, length: int = 1024, buffer: bytearray | None = None) -> bytes:
