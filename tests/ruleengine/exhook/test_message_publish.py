@@ -30,6 +30,7 @@ from tests.support.api import APP_ID, SECRET, ManagedNode, managed_node
 from tests.support.cluster_nodes import cluster_nodes
 from tests.support.exhook_provider import Provider, changed
 from tests.support.node import Node, make_settings, start_node
+from tests.support.peer import Peer
 from tests.support.waiting import until
 from tests.support.wire import Publish
 
@@ -204,15 +205,16 @@ async def test_shared_subscriptions_and_the_mount_point() -> None:
         for number in range(10):
             await publisher.publish("t", b"%d" % number, 1)
         assert topics(provider) == ["m/t"] * 10
-        got = []
-        for reader in readers:
-            while len(got) < 10:
-                try:
-                    got.append((await reader.expect_publish("t", qos=1)).payload)
-                except AssertionError:
-                    break
-            if len(got) == 10:
-                break
+        got: list[bytes] = []
+
+        async def read(reader: Peer) -> None:
+            while True:
+                got.append((await reader.expect_publish("t", qos=1)).payload)
+
+        tasks = [asyncio.create_task(read(reader)) for reader in readers]
+        await until(lambda: len(got) == 10)
+        for task in tasks:
+            task.cancel()
         assert sorted(got) == sorted(b"%d!" % number for number in range(10))
 
 
