@@ -267,7 +267,7 @@ function OpenIdLogin({ tab = false }: { tab?: boolean }) {
     <>
       {reason !== undefined && (
         <p class="wrong" role="alert">
-          {texts.login.openidReasons[reason] ?? texts.login.openidFailed}
+          {(Object.hasOwn(texts.login.openidReasons, reason) && texts.login.openidReasons[reason]) || texts.login.openidFailed}
         </p>
       )}
       {found && (

@@ -82,6 +82,12 @@ describe("health", () => {
     expect(troubles(state({}, { publish_not_authorized: 5 }))[0]?.href).toBe("#/top/refused?reason=publish_not_authorized");
   });
 
+  it("has words for a reason, and the name of one of another node's data or of a plugin", () => {
+    expect(said(state({}, { tls_timeout: 5 }))).toContain("mostly because of slow TLS handshakes.");
+    expect(said(state({}, { cluster_truncated: 5 }))).toContain("data of other nodes that was not accepted (cluster_truncated).");
+    expect(said(state({}, { of_some_kind: 5 }))).toContain("mostly because of of_some_kind.");
+  });
+
   it("leads from an alarm to its cause", () => {
     const of = (name: string): string | undefined => troubles(state({}, {}, { alarms: [{ name, message: "" }] }))[0]?.href;
     expect(of("resource/web_hook/resource:erp/down")).toBe("#/rules/resources/resource%3Aerp");

@@ -24,6 +24,17 @@ EVENT = re.compile(r"_(refused|revoked|lost|dropped|ended|paused|connected|disco
 HAPPENED = {"client_refused", "client_disconnected"}
 """Events that the code names by a variable."""
 
+NOT_NAMED = {
+    "messages.dropped.no_subscribers",  # usual, not a fault
+    # Reasons of deliveries are counted under one of three names: these are not used.
+    *(f"delivery_{reason}" for reason in ("queue_full", "too_large", "expired", "qos0_msg", "full", "no_local")),
+    *(f"delivery.dropped.{reason}" for reason in ("full", "revoked", "memory", "unreadable")),
+    # Only SUBSCRIBE is refused for these, and a Will has no Packet Identifier.
+    *(f"{what}_{kind}_subscriptions_not_supported" for what in ("publish", "will") for kind in ("shared", "wildcard")),
+    "will_packet_identifier_in_use",
+}
+"""Counters that Health does not show."""
+
 
 def keys(page: str, *path: str) -> set[str]:
     """Of the object at this place of the texts of a page. It is written with one entry a line, or on one line."""
@@ -80,6 +91,13 @@ def test_no_text_stands_outside_its_files() -> None:
 def test_advice_is_about_what_is_counted() -> None:
     advice = keys("overview", "health", "advice")
     assert len(advice) > 5 and advice <= counted()
+
+
+def test_every_reason_that_health_may_name_has_words() -> None:
+    """Only the reasons of data from other nodes share their words: there the name of the reason follows."""
+    names = keys("overview", "health", "names")
+    assert names == {name for name in counted() if not name.startswith("cluster_")} - NOT_NAMED
+    assert names == keys("zh/overview", "health", "names")
 
 
 def test_every_event_of_a_story_has_its_words() -> None:

@@ -119,6 +119,8 @@ async def test_the_other_ways_to_fail_have_words(dashboard: Dashboard) -> None:
         "user": "a usable name",
         "busy": "in a few seconds",
         "made-up": "The login with OpenID Connect failed",
+        "__proto__": "The login with OpenID Connect failed",
+        "constructor": "The login with OpenID Connect failed",
     }.items():
         await page.goto("about:blank")
         await page.goto(f"{dashboard.node.url}/#/?openid={reason}")

@@ -126,7 +126,7 @@ async def test_rules_are_edited_in_their_place(open_page: OpenPage, shared_node:
     await page.keyboard.type("diary/#")
     await page.get_by_label("Action of rule 3").select_option("sub")
     await page.get_by_role("button", name="Save rules").click()
-    await expect(page.locator(".wrong")).to_have_text("Rule 1 says the same. Delete one of them.")
+    await expect(page.locator(".wrong")).to_have_text("Same as rule 1. Delete one of the two.")
     await page.get_by_label("Permission of rule 3").select_option("deny")
     await saved(page)
     assert await stored(shared_node, path) == [

@@ -86,7 +86,7 @@ export const texts = inLanguage("access", {
     save: "Save rules",
     saved: "Rules saved",
     notSaved: "The rules were not saved",
-    repeats: (place: number) => `Rule ${place} says the same. Delete one of them.`,
+    repeats: (place: number) => `Same as rule ${place}. Delete one of the two.`,
     tooMany: (count: number) => `There are more than ${count} rules, too many to edit here. Use PUT /acl of the API.`,
     columns: { subject: "Subject", topic: "Topic", action: "Action", access: "Permission", listener: "Listener" },
     none: "No rules found.",

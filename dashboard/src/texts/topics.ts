@@ -43,7 +43,7 @@ export const texts = inLanguage("topics", {
     ask: "Check delivery",
     fields: { clientid: "Client ID", topic: "Topic name", qos: "QoS of the message", publisher: "Publisher", publisherAbout: "The client ID of the publisher, for No Local." },
     outcomes: { received: "Receives the messages", waits: "Receives the messages later", shared: "Receives some of the messages", not_received: "Does not receive the messages" },
-    checks: "Checks, in the order of a message",
+    checks: "Checks, in the order they are made",
     columns: { check: "Check", result: "Result", text: "Explanation", setting: "Setting or rule", last: "Last time", count: "Count", reason: "Reason" },
     names: {
       topic: "Topic",

@@ -92,7 +92,7 @@ export const texts = inLanguage("trouble", {
       above: "above",
       below: "below",
       off: "off",
-      about: (unit: string) => `${unit === "" ? "" : `In ${unit}. `}Empty: no alarm. Three checks in a row, ten seconds apart, decide.`,
+      about: (unit: string) => `${unit === "" ? "" : `In ${unit}. `}Leave empty for no alarm. Checked every ten seconds; three results in a row raise or end the alarm.`,
       saved: "Threshold saved",
     },
   },

@@ -47,6 +47,12 @@ function drops(series: Series, lost?: boolean): [string, number][] {
   return series.dropsOf(lastMinute(series)).filter(([reason]) => !USUAL.has(reason) && (lost === undefined || isLost(reason) === lost));
 }
 
+/** A reason in words, by the name of its counter. Those of a plugin have none. */
+function named(counter: string): string {
+  const { names, ofNodes } = texts.health;
+  return names[counter] ?? (counter.startsWith("cluster_") ? ofNodes(counter) : counter);
+}
+
 /** Whether a figure is one to worry about. */
 export function toneOf(name: string, series: Series, memoryLimit: number | undefined): Tone | undefined {
   const value = series.value(name);
@@ -98,7 +104,7 @@ export function troubles({ series, alarms, stopped, memoryLimit }: State): Troub
     if (!most) continue;
     const all = reasons.reduce((sum, [, one]) => sum + one, 0);
     const advice = health.advice[most[0]] ?? health.otherAdvice;
-    found.push({ tone: "warn", text: (lost ? health.lost : health.refused)(rate(all), health.names[most[0]] ?? most[0], advice), href: behind(most[0]) });
+    found.push({ tone: "warn", text: (lost ? health.lost : health.refused)(rate(all), named(most[0]), advice), href: behind(most[0]) });
   }
   const commit = tone("commit_time");
   if (commit) found.push({ tone: commit, text: health.commit(milliseconds(series.highest("commit_time", lastMinute(series)))), href: link(["trouble"]) });
