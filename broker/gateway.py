@@ -275,7 +275,7 @@ GATEWAYS: Final[dict[str, Gateway]] = {}
 def add_gateway(gateway: Gateway) -> None:
     """Register a gateway and its type of listener. Raises GatewayLoadError if another gateway has the name."""
     if gateway.name in LISTENER_KINDS and GATEWAYS.get(gateway.name) is not gateway:
-        raise GatewayLoadError(f"gateway {gateway.name}: there is a type of listener of this name")
+        raise GatewayLoadError(f"gateway {gateway.name}: a listener type already has this name")
     GATEWAYS[gateway.name] = gateway
     LISTENER_KINDS[gateway.name] = gateway.listener
 

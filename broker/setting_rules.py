@@ -61,6 +61,6 @@ def check_url(url: str) -> None:
     try:
         address = URL(url)
     except ValueError as error:
-        raise ValueError(f"no URL: {error}") from None
+        raise ValueError(f"not a URL: {error}") from None
     if address.scheme not in ("http", "https") or not address.host:
         raise ValueError("expected http://host... or https://host...")

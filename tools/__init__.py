@@ -1,1 +1,2 @@
-"""Tools of those who work on Taipan: the load generator, benches, soak and fuzz. Their own tests are in tests/tools."""
+"""Tools for the development of Taipan: load generator, benchmarks, soak tests and fuzzing. Their own tests are in
+tests/tools."""

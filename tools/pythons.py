@@ -1,8 +1,8 @@
-"""The quick tests, interpreted, on each Python from 3.11 to 3.14 that is installed: ``make test-pythons``.
+"""``make test-pythons``: run the quick tests, interpreted, on each installed Python from 3.11 to 3.14.
 
-Looked for on the path, in ``/usr/bin``, and where pyenv and uv keep theirs; the newest of each minor version. Each has
-an environment of its own in ``build/pythons``, which stays for the next time. Words after the command are pytest's.
-"""
+Interpreters are searched on the path, in ``/usr/bin``, and in the directories of pyenv and uv; the newest of each minor
+version is used. Each has its own environment in ``build/pythons``, which is kept for the next run. Further arguments
+are passed to pytest."""
 
 import os
 import shutil

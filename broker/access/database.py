@@ -1,7 +1,7 @@
-"""DatabaseSource: users, superusers and rules in a database, asked with a query of the operator's for each.
+"""DatabaseSource: reads users, superusers and rules from a database, each with a query that the operator configures.
 
-Each database implements how a query is asked, and what its rows look like. Here is the rest: the order of the queries,
-the verification of passwords, and the decision by rules.
+A subclass per database runs the queries and reads their rows. The base class decides the order of the queries, verifies
+passwords, and applies the rules.
 """
 
 from abc import abstractmethod
@@ -21,13 +21,13 @@ from .remote_status import UNDECIDED
 from .source import SourceContext
 
 Values = Mapping[str, str]
-"""What placeholders stand for, by their letters; a fact that the client does not have is missing."""
+"""The value of each placeholder, by its letter. A placeholder for which the client has no value is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Queries:
-    """The settings of the three queries: their last keys, and the letters of the placeholders in each; None: not
-    asked."""
+    """The three queries: the last key of each setting (``words``), and the letters of the placeholders that each query
+    has. None: the query is not configured."""
 
     words: tuple[str, str, str]
     auth: frozenset[str] | None
@@ -37,7 +37,7 @@ class Queries:
 
 @dataclass(frozen=True, slots=True)
 class StoredPassword:
-    """Two columns of a row. ``password``: None for NULL."""
+    """The two columns of a user's row. ``password`` is None for NULL."""
 
     password: bytes | None
     salt: bytes | None
@@ -73,8 +73,8 @@ class DatabaseSource(RemoteSource):
 
     @abstractmethod
     def verifier(self, row: StoredPassword, password: bytes, owner: str) -> PasswordVerifier | None:
-        """Return what verifies a password against ``password``, that of ``row``; None: no password matches. ``owner``
-        differs for each user."""
+        """Return the verifier for ``password``, the password of ``row``, or None if no password can match. ``owner`` is
+        different for each user."""
 
     # ------------------------------------------------------------- questions
 
@@ -115,7 +115,7 @@ class DatabaseSource(RemoteSource):
         return AuthOutcome(is_superuser=superuser, proved_by=client.proved_by, proves_client_id="c" in letters)
 
     async def verify(self, client: ClientInfo, row: StoredPassword, password: bytes | None) -> AuthOutcome | None:
-        """Return why the client is refused; None: it is accepted."""
+        """Return the refusal, or None if the password is right."""
         wrong = self.not_let_in(Verdict(DENY, "", self._auth_setting), client, password)
         if password is None or not row.password:
             return wrong
@@ -142,7 +142,8 @@ class DatabaseSource(RemoteSource):
         return told == [True]
 
     async def authorize(self, client: ClientInfo, action: str, topic: str) -> Verdict:
-        """A client whose name begins with ``$`` is left to the next source, as in EMQX 4."""
+        """Return the decision of the database's rules. Clients whose username begins with ``$`` are left to the next
+        source, as in EMQX 4."""
         user = client.user or ""
         if user.startswith("$"):
             return Verdict(IGNORE, "", self._acl_setting)
@@ -162,14 +163,14 @@ class DatabaseSource(RemoteSource):
 
 
 def hash_of_columns(form: HashFormat, row: StoredPassword, password: bytes, owner: str) -> QueryHash | None:
-    """The verifier for a row in the format of ``password_hash``."""
+    """Return the verifier for a row in the format of ``password_hash``, or None if the salt is missing."""
     if form.salted and row.salt is None:
         return None
     return QueryHash(form, password, row.salt or b"", owner)
 
 
 def decided(rules: Sequence[AclRule], client: ClientInfo, action: str, topic: str) -> str:
-    """The decision of the first rule that matches; ``IGNORE``: none does."""
+    """Return the decision of the first rule that matches, or ``IGNORE`` if no rule matches."""
     publish = action == "publish"
     whole, levels = asked_about(publish, topic)
     for rule in rules:
@@ -180,7 +181,7 @@ def decided(rules: Sequence[AclRule], client: ClientInfo, action: str, topic: st
 
 
 def action_of(access: object) -> str:
-    """The action of EMQX's number: 1 subscribe, 2 publish, 3 both. Raises ``ValueError``."""
+    """Return the action for EMQX's number: 1 subscribe, 2 publish, 3 both. Raises ``ValueError``."""
     action = {"1": "subscribe", "2": "publish", "3": "pubsub"}.get(as_text(access).strip())
     if action is None:
         raise ValueError(f"access is {as_text(access)!r}, expected 1 (subscribe), 2 (publish) or 3 (both)")
@@ -193,14 +194,14 @@ def new_rule(allow: bool, access: object, topic: str, **conditions: str) -> AclR
 
 
 def as_bytes(value: object) -> bytes | None:
-    """A column as the bytes that were hashed or stored; None: NULL."""
+    """Return a column as the bytes that were hashed or stored, or None for NULL."""
     if value is None or isinstance(value, bytes):
         return value
     return str(value).encode()
 
 
 def as_text(value: object) -> str:
-    """A column as a text; NULL is an empty one."""
+    """Return a column as text; NULL becomes an empty string."""
     if value is None:
         return ""
     if isinstance(value, bytes):

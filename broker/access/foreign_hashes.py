@@ -35,7 +35,7 @@ _BCRYPT_COST: Final = f"bcrypt requires a cost of {_BCRYPT_COSTS.start} to {_BCR
 
 
 class PackageMissing(ValueError):
-    """The package that verifies such a hash is not installed; the message says how to install it."""
+    """The package that verifies such a hash is not installed. The message gives the command that installs it."""
 
 
 class Sha512Hash:
@@ -58,7 +58,7 @@ class Sha512Hash:
             raise ValueError("expected $6$salt$hash, the mosquitto_passwd format")
         salt, digest = from_base64(parts[2]), from_base64(parts[3])
         if len(digest) != hashlib.sha512().digest_size:
-            raise ValueError("the hash of $6$ is 64 bytes in base64")
+            raise ValueError("a $6$ hash must be 64 bytes in base64")
         return cls(salt, digest)
 
     @property
@@ -87,7 +87,7 @@ class Pbkdf2Hash:
 
     def __init__(self, algorithm: str, iterations: int, salt: bytes, digest: bytes) -> None:
         if algorithm not in _PBKDF2:
-            raise ValueError(f"PBKDF2 with one of {', '.join(_PBKDF2)}")
+            raise ValueError(f"PBKDF2 requires one of {', '.join(_PBKDF2)}")
         if not 1 <= iterations <= _STORED_ITERATIONS:
             raise ValueError(f"PBKDF2 requires 1 to {_MAX_ITERATIONS} iterations")
         if not 16 <= len(digest) <= _MAX_PBKDF2:

@@ -296,12 +296,14 @@ class Passwords:
     def _attempt(
         self, client: ClientInfo, username: str, fingerprint: bytes | None = None, trial: Trial | None = None
     ) -> "_Attempt":
-        """``fingerprint``: fingerprint of the stored password, if there is one to compare with."""
+        """Return this login as the throttling of guesses identifies it: by address, and by name or stored password.
+
+        ``fingerprint``: of the stored password; None: there is no stored password to compare with."""
         name = name_key(username.encode("utf-8", "surrogatepass") if fingerprint is None else fingerprint)
         if fingerprint is None:
             username = username[:_MAX_NAME]  # an unknown name: it is logged, and waits for a long time
         if trial is not None:
-            # Whatever address the test specifies, all test logins come from one place.
+            # All test logins share one address, whatever address a test specifies.
             return _Attempt(_TRIALS, name, False, username)
         address = address_group(client.peer_host)
         return _Attempt(address, name, self.guesses.known(address, name) or self._was_here(client), username)

@@ -39,4 +39,4 @@ def check_login_query(text: str) -> None:
             "every client"
         )
     if "a" in letters:
-        raise ValueError("'%a' is known to acl_query only")
+        raise ValueError("'%a' is available in acl_query only")

@@ -87,7 +87,7 @@ def on_publish(channel: Channel, message: Message, now: float) -> Waiting:
     if qos > channel.zone.max_qos:
         raise ProtocolError("QoS above the announced Maximum QoS", reason_codes.QOS_NOT_SUPPORTED)
     if message.retain and not channel.zone.retain_available:
-        raise ProtocolError("RETAIN set, retained messages are not available", reason_codes.RETAIN_NOT_SUPPORTED)
+        raise ProtocolError("RETAIN is set, but retained messages are not available", reason_codes.RETAIN_NOT_SUPPORTED)
     message.publisher = channel.client
     message.timestamp = now
     if qos:
@@ -285,7 +285,7 @@ def _resolve_alias(channel: Channel, message: Message) -> None:
         account.aliases += more if alias in aliases else more + ALIAS_BYTES
         aliases[alias] = message.topic
         if channel.alias_characters > _MAX_ALIAS_CHARACTERS:
-            raise ProtocolError("Topic Aliases with more text than is kept for a client", reason_codes.QUOTA_EXCEEDED)
+            raise ProtocolError("the Topic Aliases are longer than the node can keep", reason_codes.QUOTA_EXCEEDED)
         if account.level and channel.alias_characters > _MAX_ALIAS_CHARACTERS_WHEN_SHORT:
             raise ProtocolError("no memory for more Topic Aliases", reason_codes.QUOTA_EXCEEDED, "limits.memory")
         return
@@ -317,7 +317,7 @@ def _note_qos2(channel: Channel, session: Session, message: Message, now: float)
         # [MQTT-3.3.4-7] QoS 1 is limited in another way: reading stops while too much waits for its PUBACK
         if awaiting is not None and len(awaiting) >= channel.zone.receive_maximum:
             metrics.packets_publish_dropped += 1
-            raise ProtocolError("more than Receive Maximum unfinished", reason_codes.RECEIVE_MAXIMUM_EXCEEDED)
+            raise ProtocolError("more unfinished messages than Receive Maximum", reason_codes.RECEIVE_MAXIMUM_EXCEEDED)
     outcome = inbound_qos2.receive(session, message.packet_id, now)
     if outcome == DUPLICATE:
         # [MQTT-4.3.3-10] the same message: it is acknowledged each time, but published once

@@ -45,7 +45,7 @@ PAUSE = 1.0
 ASKED_FOR: Final = 60.0
 """Seconds for which a question is repeated, unless its publisher is patient."""
 _FAULT: Final = Outcome(reason_codes.UNSPECIFIED_ERROR, "-", "an internal error")
-STOPPING: Final = Outcome(reason_codes.QUOTA_EXCEEDED, "-", "the node stops")
+STOPPING: Final = Outcome(reason_codes.QUOTA_EXCEEDED, "-", "the node is stopping")
 _REWRITTEN: Final = {
     **{
         each: PublisherKind(each.counted, each.refusable, each.must_retain, rewritten=True)

@@ -72,7 +72,7 @@ class KeyPositions:
     async def _learn(self, names: list[bytes], exchange: Exchange) -> None:
         (answer,) = await exchange([[b"COMMAND", b"INFO", *names]])
         if not isinstance(answer, list) or len(answer) != len(names):
-            raise OSError("COMMAND INFO has an answer that cannot be read")
+            raise OSError("the answer to COMMAND INFO cannot be read")
         for name, about in zip(names, answer, strict=True):
             fixed = isinstance(about, list) and len(about) > 3 and about[3] > 0 and b"movablekeys" not in about[2]
             self._positions[name] = about[3] if fixed else _ASK

@@ -26,10 +26,10 @@ MAX_PUBLISHERS: Final = 8192  # maximum number of publishers that one group reme
 
 
 class PerPublisher(Generic[V]):
-    """What a group remembers about its publishers, at most ``MAX_PUBLISHERS`` of them: the least recent are forgotten.
+    """One value per publisher of a group, for at most ``MAX_PUBLISHERS`` publishers; the least recent are discarded.
 
-    There are two halves. When the newer one is full, the older one is discarded at once, so that all calls cost the
-    same."""
+    The values are in two halves. When the newer half is full, the older half is discarded as a whole, so that each call
+    takes the same time."""
 
     __slots__ = ("_newer", "_older")
 

@@ -1,13 +1,13 @@
-"""Output: the packets of channels are written to their sockets, once per iteration, while the sockets accept data.
+"""Write the output of channels to their sockets, once per iteration of the event loop.
 
-Collecting output makes the broker fast: there is one ``send`` for everything that an iteration produced for a client.
-The ``Flusher`` knows which connections have output, and writes each of them once, after all callbacks that were ready.
-It writes to at most ``SENDS_PER_ITERATION`` clients and about ``BYTES_PER_ITERATION`` bytes; the rest comes first in
-the next iteration, and exactly one further run is scheduled at any time.
+The broker collects the packets that an iteration produces for a client, and sends them with one ``send``. The
+``Flusher`` keeps the connections that have output. After all ready callbacks, it writes each of them once: at most
+``SENDS_PER_ITERATION`` clients and about ``BYTES_PER_ITERATION`` bytes. The remaining connections come first in the
+next iteration. At most one run of the ``Flusher`` is scheduled at any time.
 
-The ``ConnectionWriter`` of a connection writes. A full socket is the back-pressure of a slow reader: the transport
-reports it (``pause_writing``), the channel's writer is not ``writable`` until the socket has drained, and in the
-meantime the session queues within its limits. ``SlowReader`` closes a client that reads almost nothing for too long."""
+Each connection has a ``ConnectionWriter``. When the socket is full, the transport calls ``pause_writing``; until it has
+drained, the channel's writer is not ``writable``, and the session queues messages within its limits. ``SlowReader``
+closes a connection whose client reads almost nothing for too long."""
 
 import asyncio
 import logging

@@ -143,7 +143,7 @@ def _check(settings: ListenerTlsSettings) -> None:
         if getattr(settings, key):
             raise TlsError(f"tls.{key}", "has no effect on a DTLS listener")
     if settings.min_version != "1.2":
-        raise TlsError("tls.min_version", "a DTLS listener has version 1.2 only")
+        raise TlsError("tls.min_version", "a DTLS listener supports version 1.2 only")
 
 
 class DtlsSession:

@@ -124,7 +124,7 @@ def _check_tlvs(body: bytes) -> None:
     position = 0
     while position < len(body):
         if len(body) - position < 3:
-            raise ProxyProtocolError("version 2 header with a cut TLV")
+            raise ProxyProtocolError("version 2 header with a truncated TLV")
         kind, length = struct.unpack_from("!BH", body, position)
         value = body[position + 3 : position + 3 + length]
         position += 3 + length

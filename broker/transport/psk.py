@@ -35,7 +35,7 @@ _MOST_SESSIONS: Final = 40_960  # OpenSSL keeps 20,480
 
 
 class PskError(ssl.SSLError):
-    """A handshake that failed because of the identity or the key; the text says why."""
+    """A handshake failed because of the identity or the key. The message is the reason."""
 
 
 def read_psk_file(path: str) -> dict[str, bytes]:
@@ -81,12 +81,12 @@ def _entry(line: bytes) -> tuple[str, bytes]:
 
 def no_cipher(ciphers: str) -> str:
     """Return the message about a list of ciphers that leaves no cipher."""
-    return f"OpenSSL knows no cipher for pre-shared keys of {ciphers!r}"
+    return f"OpenSSL supports no cipher for pre-shared keys in {ciphers!r}"
 
 
 def wrong_key(identity: str, known: bool) -> str:
     """Return the message about a client that could not prove its identity."""
-    return f"wrong key of identity {identity!r}" if known else f"unknown identity {identity!r}"
+    return f"wrong key for identity {identity!r}" if known else f"unknown identity {identity!r}"
 
 
 class PreSharedKeys:

@@ -253,7 +253,7 @@ def _context(settings: TlsSettings, place: str, certfile: str, keyfile: str, key
         try:
             context.set_ciphers(settings.ciphers)
         except ssl.SSLError:
-            raise TlsError("tls.ciphers", f"OpenSSL knows no cipher of {settings.ciphers!r}") from None
+            raise TlsError("tls.ciphers", f"OpenSSL supports none of the ciphers {settings.ciphers!r}") from None
     _readable(f"{place}.certfile", certfile)
     _readable(f"{place}.keyfile", keyfile)
     try:

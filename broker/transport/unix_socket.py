@@ -81,7 +81,7 @@ def listening_socket(settings: ListenerSettings) -> SocketFile:
             found = state_of(path)
         except PermissionError:
             directory = os.path.dirname(path)
-            raise SocketFileError("bind", f"the user of the node may not use the directory {directory}") from None
+            raise SocketFileError("bind", f"the user of the node may not access the directory {directory}") from None
         if found == IN_USE:
             raise SocketFileError("bind", "another process listens at this socket")
         if found == NO_SOCKET:
@@ -180,7 +180,7 @@ def _number(key: str, given: str, kind: str, look_up: Callable[[str], int]) -> i
     if given.isascii() and given.isdigit():
         digits = given.lstrip("0") or "0"
         if len(digits) > len(str(_MOST)) or int(digits) > _MOST:
-            raise SocketFileError(key, f"the number of a {kind} is 0 to {_MOST}")
+            raise SocketFileError(key, f"the number of a {kind} must be 0 to {_MOST}")
         return int(digits)
     try:
         return look_up(given)
@@ -194,7 +194,7 @@ def _give(path: str, user: int, group: int, settings: ListenerSettings) -> None:
     except PermissionError:
         key = "socket_owner" if user not in (-1, os.geteuid()) else "socket_group"
         who = getattr(settings, key)
-        raise SocketFileError(key, f"the user of the node may not give the socket to {who!r}") from None
+        raise SocketFileError(key, f"the user of the node cannot give the socket to {who!r}") from None
 
 
 def peer_of(sock: socket.socket) -> tuple[str, int]:

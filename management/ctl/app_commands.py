@@ -56,7 +56,7 @@ def _scopes(call: CommandCall) -> tuple[str, ...]:
     """Return the scopes in a list with commas. Raises Refusal."""
     found = tuple(dict.fromkeys(call["Scopes"].split(",")))
     if not set(found) <= set(get_args(Scope)):
-        raise Refusal(WRONG, f"Scopes: expected some of {', '.join(get_args(Scope))}, with commas between them")
+        raise Refusal(WRONG, f"Scopes: expected one or more of {', '.join(get_args(Scope))}, separated by commas")
     return found
 
 

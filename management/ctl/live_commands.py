@@ -23,7 +23,7 @@ _EVERY: Final = 250
 """Milliseconds between two reads of messages."""
 _MOST: Final = 10**9
 _TOPICS: Final = 10
-_ENDS: Final = {"node_stops": "the node stops", "not_allowed": "the application no longer has access"}
+_ENDS: Final = {"node_stops": "the node is stopping", "not_allowed": "the application no longer has access"}
 
 
 async def _looks(call: CommandCall, query: LiveQuery) -> AsyncGenerator[list[LiveEvent], None]:

@@ -112,14 +112,14 @@ async def _stream(request: web.Request, listing: Page[Any]) -> web.StreamRespons
             raise
         logger.warning("api_listing_cut path=%s reason=%s", path_of(request), refusal.message)
         request.transport.abort()
-        raise ConnectionResetError("a listing broke off") from None
+        raise ConnectionResetError("the listing was interrupted") from None
     except Exception:
         if not response.prepared or request.transport is None:
             raise
         # Part of the answer has been sent: only closing the connection can show that it is incomplete.
         logger.exception("api_error method=%s path=%s", request.method, path_of(request))
         request.transport.abort()
-        raise ConnectionResetError("a listing broke off") from None
+        raise ConnectionResetError("the listing was interrupted") from None
 
 
 async def _stream_into(response: web.StreamResponse, request: web.Request, listing: Page[object]) -> web.StreamResponse:

@@ -41,7 +41,7 @@ async def send_events(request: web.Request, stream: LiveStream, ended: Callable[
         # The head has been sent: only closing the connection can show an error.
         logger.exception("api_error method=%s path=%s", request.method, path_of(request))
         request.transport.abort()
-        raise ConnectionResetError("a live stream broke off") from None
+        raise ConnectionResetError("the live stream was interrupted") from None
     finally:
         stream.close()
     return response

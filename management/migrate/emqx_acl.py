@@ -50,7 +50,7 @@ def _rules(term: Term) -> list[Table]:
     if not isinstance(term, tuple) or not 2 <= len(term) <= 4 or not isinstance(term[0], Atom):
         raise _Unknown("expected {allow, Who, Action, Topics} or {allow, all}")
     if term[0].name not in _ALLOWS:
-        raise _Unknown("a rule allows or denies")
+        raise _Unknown("expected allow or deny in a rule")
     if len(term) == 3:
         raise _Unknown("topics are missing")
     allow = _ALLOWS[term[0].name]
@@ -125,5 +125,5 @@ def _topics(term: Term) -> list[str]:
             raise _Unknown(f"topic {text}: {error}") from None
         topics.append(text)
     if not topics:
-        raise _Unknown("a rule without topics matches none in EMQX, and all here")
+        raise _Unknown("a rule without topics matches no topic in EMQX, but every topic in Taipan")
     return topics

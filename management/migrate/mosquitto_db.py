@@ -296,7 +296,7 @@ _LAST_SECOND: Final = 253_402_300_799
 def _read_cfg(found: MosquittoDb, fields: _Fields) -> None:
     _, _, id_size = fields.numbers(_CFG_FIELDS)
     if id_size != 8:
-        raise _Bad(f"numbers of messages have {id_size} bytes; only 8 are known")
+        raise _Bad(f"message numbers have {id_size} bytes; only 8 bytes are supported")
     fields.end()
 
 

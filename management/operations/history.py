@@ -85,7 +85,7 @@ class PastFigures:
         columns = COLUMNS if query.columns is None else tuple(query.columns.split(","))
         unknown = [name for name in columns if name not in COLUMNS]
         if unknown:
-            raise wrong("columns", f"expected some of {', '.join(COLUMNS)}")
+            raise wrong("columns", f"expected one or more of {', '.join(COLUMNS)}")
         places = None if query.columns is None else [COLUMNS.index(name) for name in columns]
         missing: list[str] = []
         if query.node == ALL_NODES:

@@ -114,7 +114,7 @@ class Listeners:
                 listener.prepare(listener.settings, listener.zone)
             except (ListenerError, TlsError) as error:
                 logger.warning("listener_restart_refused listener=%s error=%s", listener.name, error)
-                raise Refusal(RPC_ERROR, f"it continues unchanged: {error}") from None
+                raise Refusal(RPC_ERROR, f"the listener continues unchanged: {error}") from None
             try:
                 await listener.restart()
             except (ListenerError, TlsError) as error:
@@ -128,7 +128,8 @@ class Listeners:
     async def stop(self, name: str) -> None:
         """Close a listener's socket until it is restarted; clients stay connected. Raises Refusal."""
         if name.startswith(("http:", "https:")):
-            raise Refusal(WRONG, f"http_listener_stop_unsupported: {name.partition(':')[2]}.enabled decides")
+            setting = f"{name.partition(':')[2]}.enabled"
+            raise Refusal(WRONG, f"http_listener_stop_unsupported: set {setting} = false and restart the node")
         listener = self._find(name)
         async with self._restarting:
             if not listener.running:

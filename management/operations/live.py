@@ -92,7 +92,7 @@ class Live:
         if query.trace is not None and self.server.tracing.get(query.trace) is None:
             raise not_found("trace", query.trace)
         if self._stopping:
-            raise Busy("the node stops")
+            raise Busy("the node is stopping")
         if len(self._streams) >= self._most:
             self._refuse()
         stream = LiveStream(self, query, next(self._numbers))

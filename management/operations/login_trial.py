@@ -101,7 +101,7 @@ def naming(listener: Listener, client: ClientInfo, certified: bool) -> tuple[str
 def check_scram(username: str | None, password: str | None, protocol: str) -> tuple[str, str]:
     """Return username and password, prepared for SCRAM. Raises Refusal."""
     if protocol != "5.0":
-        raise wrong("protocol", f"{SCRAM_SHA_256} wants 5.0")
+        raise wrong("protocol", f"{SCRAM_SHA_256} requires MQTT 5.0")
     for key, text in (("username", username), ("password", password)):
         if text is None:
             raise missing(key)

@@ -121,14 +121,14 @@ REASONS: Final = (
         "quota_exceeded",
         (),
         "more than 4096 topic filters in one packet, or more user properties or topic aliases than the node "
-        "keeps for a client; detail says which",
+        "keeps for a client; detail names the limit",
         "Have the client send less in one packet.",
     ),
     Reason(
         "client",
         "bad_username_or_password",
         ("access.users",),
-        "unknown user, wrong password, or a username without a password; the log does not say which",
+        "unknown user, wrong password, or a username without a password; the log does not distinguish these cases",
     ),
     Reason(
         "client",
@@ -181,15 +181,15 @@ REASONS: Final = (
         "client",
         "session_of_another",
         ("access.session_owner",),
-        "the session with this client ID belongs to another user; detail says to whom (session ownership)",
+        "the session with this client ID belongs to another user; detail names that user (session ownership)",
     ),
     *_of_sources("client", "server_unavailable"),
     Reason(
         "client",
         "banned",
         ("/banned/<as>/<who>",),
-        "this ban applies to the client, at CONNECT or, with kick, while it was connected; detail says who banned it, "
-        "until when and why",
+        "this ban applies to the client, at CONNECT or, with kick, while it was connected; detail names the operator, "
+        "the end of the ban and its reason",
     ),
     Reason(
         "client",
@@ -256,8 +256,8 @@ REASONS: Final = (
         "Correct the rewrite rule, or use another topic.",
     ),
     Reason("client", "internal_error", (), "a bug in the node: the log shows it with exception=; please report it"),
-    Reason("client", "malformed_packet", (), "the client violates the MQTT standard; detail says how"),
-    Reason("client", "protocol_error", (), "the client violates the MQTT standard; detail says how"),
+    Reason("client", "malformed_packet", (), "the client violates the MQTT standard; detail describes the violation"),
+    Reason("client", "protocol_error", (), "the client violates the MQTT standard; detail describes the violation"),
     Reason(
         "client",
         "malformed_packet",
@@ -276,14 +276,14 @@ REASONS: Final = (
         "client",
         "malformed_packet",
         ("type",),
-        "the client speaks TLS, HTTP or WebSocket, which is not this listener's type; detail says which",
+        "the client speaks TLS, HTTP or WebSocket, which is not this listener's type; detail names the protocol",
         "Connect the client to a listener of its protocol: the detail names the protocol.",
     ),
     Reason(
         "client",
         "protocol_error",
         ("type",),
-        "the client speaks TLS, HTTP or WebSocket, which is not this listener's type; detail says which",
+        "the client speaks TLS, HTTP or WebSocket, which is not this listener's type; detail names the protocol",
         "Connect the client to a listener of its protocol: the detail names the protocol.",
     ),
     Reason(
@@ -958,7 +958,7 @@ REASONS: Final = (
         "other",
         "dashboard_openid_token",
         ("dashboard.openid", "dashboard.openid.client_id", "dashboard.openid.leeway"),
-        "the ID token or the code of a login by OpenID Connect is not valid; detail says why",
+        "the ID token or the code of a login by OpenID Connect is not valid; detail gives the cause",
     ),
     Reason(
         "other",

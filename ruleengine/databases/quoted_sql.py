@@ -159,7 +159,7 @@ class QuotedSql:
         text = _text(template, row)
         if quote == "_":
             if not _NAME.fullmatch(text):
-                raise ValueError(f"sql: {template.text} is part of a name, and has other characters than A-Z a-z 0-9 _")
+                raise ValueError(f"sql: {template.text} is part of a name, so its value may contain only A-Z a-z 0-9 _")
             return text
         if quote == "`":
             if not text or _NOT_IN_NAMES.search(text):

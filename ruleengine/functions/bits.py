@@ -82,7 +82,7 @@ def sub_bits(
     If fewer bits remain, these are returned; a position beyond the end is undefined."""
     start, count = (1, first) if second is None else (first, second)
     if start < 1:
-        raise ValueError(f"the position {start} does not exist, the first bit is 1")
+        raise ValueError(f"the position {start} does not exist; the first bit is 1")
     if count < 0:
         raise ValueError(f"the length {count} is negative")
     if form == "float" and count not in _FLOATS:

@@ -75,7 +75,7 @@ def to_float(value: object) -> float:
 def float_to_text(number: float, decimals: int) -> str:
     """Return the float rounded to this number of decimals, without zeros at the end except one after the point."""
     if not 0 <= decimals <= MAX_DECIMALS:
-        raise ValueError(f"{decimals} decimals asked for, expected 0 to {MAX_DECIMALS}")
+        raise ValueError(f"{decimals} decimals requested, expected 0 to {MAX_DECIMALS}")
     rounded = Decimal(number).quantize(Decimal(1).scaleb(-decimals), ROUND_HALF_UP, _EXACT)
     text = format(rounded, "f")
     if decimals == 0:

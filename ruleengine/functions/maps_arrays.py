@@ -134,7 +134,7 @@ def sublist(first: int, second: int | list[object], third: list[object] | None =
     if not isinstance(count, int):
         raise ValueError(f"argument 2 is {describe(count)}, expected an integer")
     if start < 1:
-        raise ValueError(f"the position {start} does not exist, the first one is 1")
+        raise ValueError(f"the position {start} does not exist; the first element is 1")
     if count < 0:
         raise ValueError(f"the length {count} is negative")
     return elements[start - 1 : start - 1 + count]

@@ -174,7 +174,7 @@ def join(context: FunctionContext, first: str | list[object], second: list[objec
     """Join the elements, converted as by `str`, with a separator, by default ', '."""
     if second is None:
         if isinstance(first, str):
-            raise ValueError("a separator without a list to join")
+            raise ValueError("a separator requires a list to join")
         separator, elements = ", ", first
     else:
         if not isinstance(first, str):

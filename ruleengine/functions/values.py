@@ -191,7 +191,7 @@ def _other_json(value: object) -> object:
         return None
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
-    raise ValueError(f"{describe(value)} has no JSON")
+    raise ValueError(f"{describe(value)} cannot be represented as JSON")
 
 
 def encode_json(value: object, budget: Budget) -> str:

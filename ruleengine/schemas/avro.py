@@ -95,7 +95,7 @@ class AvroSchema:
             rest["items"] = self._plain(schema["items"], space, above)
             if self._least(rest["items"], space) == 0:
                 raise SchemaError(
-                    "the elements of an array are empty, so a few bytes could become a list of any length"
+                    "array elements must not be empty: a few bytes could otherwise become a list of any length"
                 )
         elif kind == "map":
             rest["values"] = self._plain(schema["values"], space, above)

@@ -217,7 +217,7 @@ def _from_value(field: Any, value: Any, place: str) -> object:
             raise ValueError(f"{place}: there is no value {value[:64]}")
         return known.number
     if kind is bool and field.type != field.TYPE_BOOL:
-        raise ValueError(f"{place}: expected another type than a boolean")
+        raise ValueError(f"{place}: a boolean is not valid here")
     return value
 
 

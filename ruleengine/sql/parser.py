@@ -128,7 +128,7 @@ class _Builder(Transformer[Token, Statement]):
         sources = next(part for part in rest if not isinstance(part[0], str))
         last = fields[-1]
         if isinstance(last, Star):
-            raise SqlError.at(sources[0].position, "the last field of FOREACH is '*'", "a list to go through")
+            raise SqlError.at(sources[0].position, "the last field of FOREACH is '*'", "a list to iterate over")
         return Statement(True, fields, sources, found.get("where"), found.get("do"), found.get("incase"))
 
     def do(self, parts: Parts) -> tuple[str, Any]:

@@ -107,7 +107,7 @@ async def test_who_is_refused(file: PskFile, caplog: pytest.LogCaptureFixture) -
             assert listener.refused == {"tls_psk": number} and not listener._datagrams._handshakes._of
             assert not client.done.is_set() and not client.failed.is_set()
             client.close()
-        assert "wrong key of identity 'pump-7'" in caplog.text
+        assert "wrong key for identity 'pump-7'" in caplog.text
 
 
 async def test_an_identity_that_is_not_utf8(file: PskFile) -> None:

@@ -1,9 +1,10 @@
-"""What listings cost: a node with SESSIONS (20,000) sessions of FILTERS (10) subscriptions each, RATE (5,000) messages
-a second of MQTT traffic through it, and a caller that asks for one page after the other for DUR (5) seconds.
+"""Measure what listings cost a node.
 
-``python -m tools.bench.api``. The node runs in a process of its own on one core, with a probe of its loop every
-millisecond; publisher, subscriber and caller run on another. Prints the table for ``docs/performance.md``.
-"""
+The node has SESSIONS (20,000) sessions with FILTERS (10) subscriptions each, and handles RATE (5,000) MQTT messages per
+second. A caller requests one page of a listing after another for DUR (5) seconds.
+
+``python -m tools.bench.api``. The node runs in its own process on one core, with a probe of its event loop every
+millisecond; publisher, subscriber and caller run on another core. Prints the table for ``docs/performance.md``."""
 
 import argparse
 import asyncio
@@ -54,8 +55,9 @@ TOPIC = b"bt"
 
 
 class TurnProbe:
-    """Measures the processor time of the loop's thread between two samples, a millisecond or more apart: an upper limit
-    of how long one callback held the loop. Unlike the lag, it is independent of other programs on the machine."""
+    """Measures the processor time of the event loop's thread between two samples, at least a millisecond apart. This is
+    an upper limit for the time that one callback held the loop. Unlike the lag, it is independent of other programs on
+    the machine."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -103,7 +105,7 @@ def fill(directory: Path, sessions: int, filters: int) -> None:
 
 
 def run_node(directory: str, pipe: Connection, core: int | None) -> None:
-    """Serve until the pipe ends it; answer every other word with the lag since the last one."""
+    """Serve until the pipe closes. Answer each message on the pipe with the lag since the previous one."""
     pin(core)
     uvloop.run(_node(directory, pipe))
 
@@ -153,7 +155,7 @@ async def _node(directory: str, pipe: Connection) -> None:
 
 
 def run_traffic(port: int, rate: int, pipe: Connection, core: int | None) -> None:
-    """Publish at this rate; answer each word with the latencies since the last one, in seconds."""
+    """Publish at this rate. Answer each message on the pipe with the latencies since the previous one, in seconds."""
     pin(core)
     uvloop.run(_traffic(port, rate, pipe))
 
@@ -244,7 +246,7 @@ def part(values: list[float], share: float) -> float:
 
 
 def answer_of(pipe: Connection) -> Any:
-    """Return the answer of the other process, which has a time limit."""
+    """Return the answer of the other process, which must arrive within a time limit."""
     if not pipe.poll(PATIENCE):
         raise RuntimeError("node or traffic does not answer")
     return pipe.recv()

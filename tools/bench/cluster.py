@@ -1,23 +1,22 @@
-"""What a cluster costs: ``python -m tools.bench.cluster`` (``ONLY="C1 C4"``, ``ROUNDS=3``, ``DUR=3``).
+"""Measure what a cluster costs: ``python -m tools.bench.cluster`` (``ONLY="C1 C4"``, ``ROUNDS=3``, ``DUR=3``).
 
 Writes its section of ``docs/performance.md``. A NATS server and two or three nodes run as processes, on cores that the
-system chooses. Figures of work are processor time, which is more reliable than rates if all processes share two cores.
+system chooses. The figures are processor time, because rates are less reliable if all processes share two cores.
 
-- C1, C2: messages from node to node with QoS 0 and 1, of one pair and (m) of 500 pairs: processor time of both nodes a
-  message, against that of a local delivery on one node with ``[cluster]``; that of the NATS server apart. As in
-  ``make bench``, connections and subscriptions are excluded: the cost of a run with one message for each publisher is
-  subtracted.
-- C3: latency at 5,000/s from node to node and on one node.
-- C4: from SUBACK on one node until a message of another node arrives.
-- C5: CONNECT to CONNACK for a session with 1,000 queued messages on another node.
-- C6: clients of a node that is killed, until all are back on the others; (d) with persistent sessions and three NATS
-  servers, of which the leader of the bucket of sessions is also killed.
-- C8: retained messages of QoS 1 on 1,000 topics, until two or five nodes have them: processor time of all nodes a
-  message, against that of a single node without ``[cluster]``.
-- C9: durable QoS 1 with and without a copy on the other node, to a session whose client is connected (D2), and to one
-  whose client is offline (C9q): processor time of both nodes.
-- C7: two nodes on one port (``reuse_port``) against one: S6b by processor time in the same way, and by rate.
-"""
+- C1, C2: messages from one node to another with QoS 0 and 1, from one publisher to one subscriber, and (m) between
+  500 such pairs. Compares the processor time per message of both nodes with a local delivery on one node with
+  ``[cluster]``. The processor time of the NATS server is separate. As in ``make bench``, connections and subscriptions
+  are excluded: the cost of a run with one message per publisher is subtracted.
+- C3: latency at 5,000 messages per second, from one node to another and on one node.
+- C4: the time from SUBACK on one node until a message from another node arrives.
+- C5: the time from CONNECT to CONNACK for a session with 1,000 queued messages on another node.
+- C6: the time until all clients of a killed node are connected to the other nodes; (d) with persistent sessions and
+  three NATS servers, of which the leader of the bucket of sessions is also killed.
+- C8: retained QoS 1 messages on 1,000 topics, until two or five nodes have them. Compares the processor time per
+  message of all nodes with a single node without ``[cluster]``.
+- C9: durable QoS 1 with and without a copy on the other node, to a session whose client is connected (D2), and to a
+  session whose client is offline (C9q): processor time of both nodes.
+- C7: two nodes on one port (``reuse_port``) and one node: S6b by processor time in the same way, and by rate."""
 
 import asyncio
 import contextlib
@@ -50,7 +49,7 @@ QUEUED = 1000
 
 
 def processor_time(pid: int) -> float:
-    """Return the processor time of all threads of a process in seconds; 0: it does not exist."""
+    """Return the processor time of all threads of a process in seconds, or 0 if the process does not exist."""
     if not pid:
         return 0.0
     nanoseconds = 0
@@ -379,7 +378,7 @@ def retained(count: int, rounds: int, duration: str) -> list[str]:
 
 
 def replicas(rounds: int, duration: str) -> list[str]:
-    """D2 and messages that are queued, with and without a copy on the other node, in turn."""
+    """Measure D2 and queued messages, alternately with and without a copy on the other node."""
     lines = []
     for name, what, measure in (
         ("C9", "D2: QoS 1 to a persistent session, whose client is connected", _delivered),
@@ -440,7 +439,7 @@ def _until_in_sync(running: Nodes, copies: int) -> None:
 
 
 def _retain(port: int, count: int, topics: int) -> None:
-    """Retain messages of QoS 1, and wait for all PUBACKs; at most 500 are under way."""
+    """Retain QoS 1 messages, with at most 500 in flight, and wait for all PUBACKs."""
     with connected(port, "retains") as client:
         acknowledged = sent = 0
         while acknowledged < count:
@@ -457,7 +456,7 @@ def _retain(port: int, count: int, topics: int) -> None:
 
 
 def _until_idle(running: Nodes) -> None:
-    """Wait until the nodes have nothing to do but their heartbeats."""
+    """Wait until the nodes only send heartbeats."""
     pids = (*running.pid, running.nats)
     last = -1.0
     while (now := sum(processor_time(pid) for pid in pids)) - last > 0.02 * len(pids):

@@ -1,9 +1,9 @@
-"""What CoAP clients and LwM2M devices cost: ``python -m tools.bench.coap``.
+"""Measure what CoAP clients and LwM2M devices cost: ``python -m tools.bench.coap``.
 
-A node with listeners of CoAP, LwM2M and MQTT runs in a process of its own. 100 CoAP clients publish with confirmable
-requests, each as soon as its last one is answered, to one MQTT subscriber; 100 devices update their registrations in
-the same way. Then idle observers and devices connect. The result is the processor time of the node, because other work
-on the machine changes it little, and the growth of its resident memory."""
+A node with CoAP, LwM2M and MQTT listeners runs in its own process. 100 CoAP clients publish confirmable requests to one
+MQTT subscriber; each sends its next request when the previous one is answered. 100 devices update their registrations
+in the same way. Then idle observers and devices connect. The results are the node's processor time, which other work on
+the machine hardly changes, and the growth of its resident memory."""
 
 import argparse
 import itertools
@@ -31,7 +31,7 @@ _mids = itertools.count(1)
 
 
 class Client:
-    """A socket of its own, and so an address."""
+    """A client with its own socket, and therefore its own address."""
 
     def __init__(self, port: int) -> None:
         self.sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -39,7 +39,7 @@ class Client:
         self.sock.settimeout(10)
 
     def ask(self, data: bytes) -> codec.Packet:
-        """Send a request, and return its answer. Pings of the node are answered on the way."""
+        """Send a request and return its answer. Pings from the node are answered in the meantime."""
         self.sock.send(data)
         while True:
             packet = codec.decode(self.sock.recv(2000))

@@ -1,9 +1,9 @@
-"""How long a durable publisher waits for PUBACK with and without a copy: ``python -m tools.bench.copy_latency``.
+"""Measure how long a durable publisher waits for PUBACK with and without a copy: ``python -m
+tools.bench.copy_latency``.
 
-Two nodes; a publisher has one QoS 1 message in flight at a time, for a persistent session that is offline. So each
-PUBACK requires a flush of the disk and, with a copy, also the transfer to the other node and its flush. Rounds
-(``ROUNDS=3``) with ``COUNT`` (1,000) messages each, in turn.
-"""
+There are two nodes. A publisher has one QoS 1 message in flight at a time, for a persistent session that is offline.
+Each PUBACK therefore requires a flush of the disk and, with a copy, also the transfer to the other node and the flush
+there. Rounds (``ROUNDS=3``) with and without a copy alternate, with ``COUNT`` (1,000) messages each."""
 
 import os
 import statistics

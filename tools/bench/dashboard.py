@@ -1,13 +1,13 @@
-"""The cost of the dashboard's pages in Chromium, against a node with many sessions and a full history.
+"""Measure the cost of the dashboard's pages in Chromium, against a node with many sessions and a full history.
 
 python -m tools.bench.dashboard [--sessions 200000] [--rate 10000] [--rounds 3] [--seconds 5]
                                 [--only first,list,tasks,mqtt] [--one-core]
 
-``first``: size of the first view, and the time until it appears on a processor slowed four times. ``list``: from a
-keystroke, or *Next*, to the new list. ``tasks``: the longest task of each page while messages cross the node. ``mqtt``:
-MQTT's p99 with and without an open Overview. The node stays on one core, and is what ``make run`` runs. Chromium and
-the traffic use whichever core is free; with ``--one-core`` they share one, which is not the node's.
-"""
+``first``: size of the first view, and the time until it appears on a processor that is slowed down by a factor of four.
+``list``: the time from a keystroke, or *Next*, to the new list. ``tasks``: the longest task of each page while the node
+handles messages. ``mqtt``: the p99 latency of MQTT with and without an open Overview. The node runs as in ``make run``
+and stays on one core. Chromium and the traffic use any free core; with ``--one-core`` they share one core, which the
+node does not use."""
 
 import argparse
 import asyncio
@@ -75,7 +75,7 @@ CHANGE: Final = """async (act) => {
 
 
 def fill_history(data_dir: Path) -> None:
-    """Write points of all the time that a node remembers."""
+    """Write points for the whole period of the node's history."""
     rings = list(zip(KEPT.values(), STEPS.values(), strict=True))
     file = RingFile(data_dir / "taipan.history", tuple(KEPT.values()))
     file.open(lambda part, at: at // rings[part][1] % rings[part][0])

@@ -1,9 +1,9 @@
-"""Whether a saturated node still answers its operators: GET /api/v4/stats while S4 and S6 load it, and its loop's lag.
+"""Measure whether a saturated node still answers its operators: GET /api/v4/stats while S4 and S6 load the node.
 
 ``python -m tools.bench.fairness`` (``DUR=10``, ``ONLY="S4 S6a"``) writes its section of ``docs/performance.md``. The
-node is the real one with its shipped configuration on one core; the load generator and the caller, who asks again
-10 ms after each answer, share another. The lag is the node's own figure, the metric ``taipan_loop_lag_seconds``.
-"""
+node runs on one core with the shipped configuration. The load generator and the caller share another core; the caller
+sends its next request 10 ms after each answer. The lag of the event loop is the node's own metric
+``taipan_loop_lag_seconds``."""
 
 import http.client
 import json

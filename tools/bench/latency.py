@@ -1,9 +1,8 @@
-"""How long a durable publisher waits for PUBACK while QoS 0 floods the node.
+"""Measure how long a durable publisher waits for PUBACK while QoS 0 floods the node.
 
 ``python -m tools.bench.latency`` (``ROUNDS=3``, ``DUR=5``) writes its section of ``docs/performance.md``. The publisher
 has one QoS 1 message in flight at a time, for a persistent session that is offline, so that each PUBACK requires a
-flush of the disk. The flood is as much QoS 0 as the node accepts, to one subscriber.
-"""
+flush of the disk. The flood consists of as many QoS 0 messages as the node accepts, to one subscriber."""
 
 import contextlib
 import multiprocessing

@@ -1,11 +1,10 @@
-"""How soon the clients of a lost node have everything again: ``python -m tools.bench.lost_node``.
+"""Measure how soon the clients of a lost node have all their messages: ``python -m tools.bench.lost_node``.
 
-Three nodes with ``cluster.replicas = 1``. ``SESSIONS`` (10,000) sessions of clients that are offline are on the second
-one, with ``MESSAGES`` (10) queued messages each. It is killed and its data deleted; all clients connect to the others,
-again and again until they are accepted. Prints for how many seconds after the kill they waited: until half of them,
-99 % and all had all their messages, in order and once; and when the node ran again, and had left. ``CLIENTS`` limits
-how many of them reconnect (0: none); the other sessions move without their clients.
-"""
+There are three nodes with ``cluster.replicas = 1``. The second node has ``SESSIONS`` (10,000) sessions of offline
+clients, with ``MESSAGES`` (10) queued messages each. The second node is killed and its data is deleted. All clients
+then connect to the other nodes, and try again until they are accepted. Prints the seconds from the kill until half of
+the clients, 99 % of them and all of them have received all messages, once and in order; and until the node runs again
+and has left. ``CLIENTS`` limits how many clients reconnect (0: none); the other sessions move without their clients."""
 
 import asyncio
 import os
@@ -112,8 +111,8 @@ async def _fill(port: int, sessions: int, messages: int) -> None:
 
 
 async def _back(ports: list[int], clients: range, messages: int, since: float) -> list[float]:
-    """Return after how many seconds each of these clients had all messages. Raises AssertionError if a message is
-    missing, came twice or in another order."""
+    """Return the seconds until each of these clients had all its messages. Raises AssertionError if a message is
+    missing, duplicated or out of order."""
 
     async def one(number: int) -> float:
         got: list[int] = []

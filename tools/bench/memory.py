@@ -1,9 +1,8 @@
-"""The memory of one more of each kind of object.
+"""Measure the memory that each further object of a kind needs.
 
 ``python -m tools.bench.memory`` (``COUNT=20000``) writes its section of ``docs/performance.md``. ``tracemalloc`` counts
-what Python has allocated, including names; the allocator's own reserve, some percent, is not included. At durability
-level ``memory``, without sockets.
-"""
+the memory that Python has allocated, including names, but not the allocator's own reserve of a few percent. The
+durability level is ``memory``, and there are no sockets."""
 
 import asyncio
 import gc
@@ -69,7 +68,7 @@ def _retained(count: int) -> object:
 
 
 def _queued(count: int) -> object:
-    """Queue messages for one session each, with a payload of their own."""
+    """Queue messages, each with its own payload, for one session each."""
     node = FakeNode({"max_queued_messages": 0})
     away = session(node, "away")
     node.broker.subscribe(away, Subscription(away, "#", 1))

@@ -1,8 +1,8 @@
-"""What MQTT-SN clients cost: ``python -m tools.bench.mqttsn``.
+"""Measure what MQTT-SN clients cost: ``python -m tools.bench.mqttsn``.
 
-A node with one listener of MQTT-SN and one of MQTT runs in a process of its own. 100 clients publish with QoS 0 as fast
-as the node accepts it, to one MQTT subscriber; then idle clients connect. The result is the processor time of the node,
-because other work on the machine changes it little, and the growth of its resident memory."""
+A node with one MQTT-SN listener and one MQTT listener runs in its own process. 100 clients publish with QoS 0 to one
+MQTT subscriber, as fast as the node accepts the messages; then idle clients connect. The results are the node's
+processor time, which other work on the machine hardly changes, and the growth of its resident memory."""
 
 import argparse
 import os

@@ -1,9 +1,8 @@
-"""Passwords: users by one request, and how long CLIENTS (10,000) with random secrets and SLOW (1,000) with slow hashes
-take to be back after a restart. Starts the console script.
+"""Measure passwords: how long one request that creates users takes, and how long clients need to reconnect after a
+restart: CLIENTS (10,000) with random secrets and SLOW (1,000) with slow hashes. Starts the console script.
 
-``python -m tools.bench.passwords`` writes its section of ``docs/performance.md``; PATIENCE (30) is how many seconds a
-client waits for its CONNACK.
-"""
+``python -m tools.bench.passwords`` writes its section of ``docs/performance.md``. PATIENCE (30) is the number of
+seconds that a client waits for its CONNACK."""
 
 import asyncio
 import base64
@@ -119,7 +118,8 @@ async def running() -> AsyncIterator[Node]:
 
 
 class Crowd:
-    """Clients that connect, lose their node, and reconnect: the answers to them, and when each was accepted."""
+    """Clients that connect, lose their node, and reconnect. Records the answer to each client, and the time of its
+    acceptance."""
 
     def __init__(self, node: Node, secrets: dict[str, str], patience: float) -> None:
         self.node = node

@@ -88,11 +88,10 @@ def profile(scenario: str, duration: str) -> str:
 
 
 def free_other_threads(pid: int) -> None:
-    """Let all threads but the loop's run on every core. py-spy stops the process thread by thread.
+    """Let all threads except the event loop's run on every core. py-spy stops the process thread by thread.
 
-    A thread that has to wait for the loop's core would be stopped only when the loop rests, so that the samples would
-    show the loop resting, or in long calls, far too often.
-    """
+    If a thread had to wait for the loop's core, py-spy could stop it only while the loop rests. The samples would then
+    show the loop at rest, or in long calls, far too often."""
     for thread in map(int, os.listdir(f"/proc/{pid}/task")):
         if thread != pid:
             os.sched_setaffinity(thread, os.sched_getaffinity(0))

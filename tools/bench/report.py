@@ -180,7 +180,7 @@ def paragraph(*sentences: str) -> str:
 
 
 def first_look(about: dict[str, str]) -> bool:
-    """Return whether any of the joined runs had too few rounds to state a figure as a fact."""
+    """Return whether any of the joined runs had too few rounds for a reliable figure."""
     return min(int(each) for each in about["rounds"].split("; ")) < 3
 
 

@@ -1,8 +1,8 @@
-"""How long a restart takes: fills a store with RETAINED (100,000) retained messages and SESSIONS (10,000) sessions of
-QUEUED (10) messages each, starts the node and prints the time until the first CONNACK.
+"""Measure how long a restart takes. Fills a store with RETAINED (100,000) retained messages and SESSIONS (10,000)
+sessions with QUEUED (10) messages each, starts the node, and prints the time until the first CONNACK.
 
-``python -m tools.bench.restart``. PAYLOAD is the bytes of a message (100), MEMORY ``durability.queue_memory``.
-"""
+``python -m tools.bench.restart``. PAYLOAD (100) is the size of a message in bytes, MEMORY
+``durability.queue_memory``."""
 
 import contextlib
 import os

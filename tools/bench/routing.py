@@ -33,7 +33,7 @@ def microseconds(work: Callable[[str], object], topics: list[str]) -> float:
 
 
 def fill(router: Router, count: int) -> list[Subscription]:
-    """Add subscriptions: five in a hundred with wildcards, one session for ten subscriptions."""
+    """Add subscriptions: five percent of them with wildcards, ten subscriptions per session."""
     made = []
     session = FakeSession("")
     for number in range(count):

@@ -1,10 +1,10 @@
-"""What rules cost: one publisher and one subscriber at QoS 0 with a JSON payload, as S1, under four conditions.
+"""Measure what rules cost: one publisher and one subscriber at QoS 0 with a JSON payload, as in S1, under four
+conditions.
 
-``python -m tools.bench.rules`` (``ROUNDS=5``, ``DUR=3``) writes its section of ``docs/performance.md``. The conditions
-take turns in each round, each on a fresh broker: Mosquitto; no rule; 1,000 rules on other topics; one rule that
-matches every message. The load is generated here: all messages are the same, so that whole buffers of them go out at
-once and what arrives is counted by its length.
-"""
+``python -m tools.bench.rules`` (``ROUNDS=5``, ``DUR=3``) writes its section of ``docs/performance.md``. Each round runs
+all conditions in turn, each on a fresh broker: Mosquitto; no rule; 1,000 rules on other topics; one rule that matches
+every message. This script generates the load. All messages are identical, so that it can send whole buffers of them at
+once and count the arrived ones by their length."""
 
 import base64
 import contextlib

@@ -1,11 +1,12 @@
-"""Taipan and other brokers under the same load: ``make bench`` (``ONLY="S1 S2"`` or ``table``, ``ROUNDS``, ``DUR``).
+"""Measure Taipan and other brokers under the same load: ``make bench`` (``ONLY="S1 S2"`` or ``table``, ``ROUNDS``,
+``DUR``).
 
-The broker runs on core 0 and the load generator on core 1. Per scenario the rounds go broker by broker, each on a
-fresh process, only one of them running at a time. Taipan runs compiled if the compiled modules are current, which
-``make bench`` ensures unless ``COMPILED=no``. ``BROKERS="taipan mosquitto"`` selects from the installed brokers. Every
-run is kept in ``results/``. A run of at least the issue's table in at least three rounds, against Mosquitto, also
-writes its sections of ``docs/performance.md``; ``python -m tools.bench.report`` writes them from kept files.
-"""
+The broker runs on core 0 and the load generator on core 1. In each scenario, the rounds alternate between the brokers.
+Each round starts a new process, and only one broker runs at a time. Taipan runs compiled if the compiled modules are
+current, which ``make bench`` ensures unless ``COMPILED=no``. ``BROKERS="taipan mosquitto"`` selects from the installed
+brokers. Every run is kept in ``results/``. A run against Mosquitto with at least the scenarios of ``table`` and at
+least three rounds also writes its sections of ``docs/performance.md``; ``python -m tools.bench.report`` writes them
+from the kept files."""
 
 import datetime
 import json

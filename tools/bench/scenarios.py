@@ -59,8 +59,8 @@ def latency(p50: Goal, p99: Goal) -> tuple[Figure, ...]:
 
 
 def matching(past_nats: bool, memory_counts: bool) -> tuple[Figure, ...]:
-    """Return the figures of matching. ``memory_counts``: there are enough subscriptions to attribute the memory growth
-    to them."""
+    """Return the figures of matching. ``memory_counts``: there are enough subscriptions to attribute the growth of the
+    memory to them."""
     beyond = "nats" if past_nats else None
     return (
         Figure("match.delivered_per_s", "delivered/s", goal=Goal(2, beyond=beyond)),

@@ -60,8 +60,8 @@ class Function(NamedTuple):
 
 
 class Stack(NamedTuple):
-    """A stack. ``functions`` are Taipan's, outermost first; ``kind`` is one of WAITS, WORK or LIBRARIES, or empty: it
-    computed."""
+    """A stack. ``functions`` are Taipan's, outermost first; ``kind`` is WAITS, WORK or LIBRARIES, or empty if a Taipan
+    function itself was running."""
 
     thread: str
     functions: tuple[Function, ...]

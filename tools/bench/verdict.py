@@ -33,7 +33,8 @@ def ratio(runs: Runs, scenario: str, about: Figure, other: str = "mosquitto", br
 
 
 def reached(runs: Runs, scenario: str, about: Figure, bound: float | str, relative: bool) -> float | None:
-    """Return the reached share of a goal; 1 or more: met. ``bound`` is a number or the name of another broker."""
+    """Return how much of a goal is reached, as a share; 1 or more means that it is met. ``bound`` is a number or the
+    name of another broker."""
     if isinstance(bound, str):
         return ratio(runs, scenario, about, bound)
     if relative:

@@ -1,10 +1,10 @@
-"""What a web hook that hangs does to publishers: latency of QoS 1 and QoS 0 with a server that answers and one that
-never does.
+"""Measure how a hanging web hook affects publishers: latency of QoS 1 and QoS 0 with a server that answers, and with a
+server that never does.
 
 ``python -m tools.bench.web_hook`` (``ROUNDS=3``, ``DUR=5``) writes its section of ``docs/performance.md``. One message
-at a time; QoS 1 from PUBLISH to PUBACK, which at level ``disk`` waits until the row for the web server is on disk;
-QoS 0 from the publisher to a subscriber. The conditions take turns in each round, each on a fresh node.
-"""
+is in flight at a time. At QoS 1 the time is from PUBLISH to PUBACK, which at level ``disk`` waits until the row for the
+web server is on disk. At QoS 0 it is from the publisher to a subscriber. Each round runs all conditions in turn, each
+on a fresh node."""
 
 import asyncio
 import base64

@@ -1,8 +1,9 @@
-"""What several workers cost: the processor time of a message with one node, with ``--workers 2``, and with Mosquitto.
+"""Measure what several workers cost: the processor time per message with one node, with ``--workers 2``, and with
+Mosquitto.
 
 ``python -m tools.bench.workers`` (``ONLY="S1 S6b"``, ``ROUNDS=3``, ``DUR=1``, ``WORKERS=2``) writes its section of
 ``docs/performance.md``. The processes of the broker may use all cores, and the load generator uses one of them. The
-processor time is that of all of them, the NATS server included, which other work on the machine disturbs less than
+processor time is the sum over all processes, including the NATS server; other work on the machine disturbs it less than
 rates."""
 
 import os
@@ -77,8 +78,8 @@ def cost(costs: Mapping[str, list[Costs]], name: str) -> float:
 
 
 def on_paper(node: float, workers: float, count: int, cores: int) -> float:
-    """Return how many times the messages of one node ``cores`` workers serve, each on a core of its own: with more
-    workers, more of the messages cross from one to another, at the measured cost."""
+    """Return the calculated throughput of ``cores`` workers, each on its own core, as a multiple of one node. The more
+    workers there are, the more messages cross from one to another, at the measured cost."""
     crossing = (workers - node) / (1 - 1 / count)
     return cores * node / (node + crossing * (1 - 1 / cores))
 

@@ -1,11 +1,10 @@
-"""``make pictures``: the pictures of the dashboard for README and docs, light and dark.
+"""``make pictures``: take the pictures of the dashboard for README and docs, light and dark.
 
 python -m tools.pictures [--minutes 10] [--speed 1] [--only NAME,NAME] [--out docs/dashboard]
 
 The factory (``factory.py``) works for ``--minutes``, so that charts, histories and queues have something to show. With
-``--speed 5`` its clients do everything five times as often: ``--minutes 2 --speed 5`` is as much life in a fifth of the
-time, and the charts show two minutes of it. Each picture has 1280 by 760 points at double density.
-"""
+``--speed 5`` its clients do everything five times as often: ``--minutes 2 --speed 5`` produces the activity of ten
+minutes in two, and the charts show two minutes. Each picture has 1280 by 760 points at double density."""
 
 import argparse
 import asyncio

@@ -1,8 +1,7 @@
-"""What each picture was taken of: ``docs/dashboard/pictures.json``. A picture whose page has changed is stale.
+"""The source files behind each picture: ``docs/dashboard/pictures.json``. A picture is stale if its page has changed.
 
 The digest of a picture covers the source files of its page: the shell, the styles, the page, and every file that these
-import. The Chinese texts are not among them, since the pictures are in English.
-"""
+import. The Chinese texts are not included, because the pictures are in English."""
 
 import hashlib
 import json

@@ -18,8 +18,8 @@ from .loop import Life, life
 
 
 class Disk:
-    """The disk of one life of a node. ``speed``: draws how long a job takes. ``on_append`` is called before each
-    batch."""
+    """The disk of a node from one start to the end of that process. ``speed``: draws how long a job takes.
+    ``on_append`` is called before each batch."""
 
     def __init__(self, speed: SimulatedDisk) -> None:
         self.speed = speed
@@ -28,7 +28,7 @@ class Disk:
         self.on_append: Callable[[], None] = lambda: None
 
     def crash(self) -> None:
-        """Do some of the work that is waiting; close all files as the end of the process would."""
+        """Carry out some of the waiting jobs, then close all files as the end of the process would."""
         for writer in self.writers:
             writer.crash()
         self.writers.clear()
@@ -106,7 +106,7 @@ def _opened(connection: apsw.Connection) -> None:
 
 @contextmanager
 def simulated_writers() -> Iterator[None]:
-    """All stores that are opened within this context have such writers."""
+    """Give every store that is opened within this context a ``SimulatedWriter``."""
     with (
         patch.object(apsw, "connection_hooks", [*apsw.connection_hooks, _opened]),
         patch.object(write_ahead_log, "LogWriter", SimulatedWriter),

@@ -23,7 +23,7 @@ IN_ANOTHER_THREAD: Final = 0.002
 
 
 class Killed(BaseException):
-    """Ends what a node is doing at the moment of its death."""
+    """Raised in everything that a node is doing at the moment of its death."""
 
 
 class Life:

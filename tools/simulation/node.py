@@ -236,7 +236,7 @@ class SimulatedNode:
         self.running = True
 
     def on_append(self, call: Callable[[], None]) -> None:
-        """Have this called for each batch that is written."""
+        """Register a callback for each batch that is written."""
         if self.files is not None:
             self.files.on_append = call
         else:

@@ -548,7 +548,8 @@ class World:
             self._lose_it_now(node)
 
     def _lose_it_now(self, node: SimulatedNode) -> None:
-        """Do so if all copies are complete. Otherwise, its disk may be the only one that has something."""
+        """Kill the node and delete its data, but only if all copies are complete. Otherwise, its disk may have the only
+        copy of some data."""
         if self._calm or not node.running or not self._all_copied():
             return
         self.note(f"{node.name} loses its disk")

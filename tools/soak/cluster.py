@@ -1,17 +1,17 @@
-"""``python -m tools.soak.cluster --cycles 300``: three NATS servers and three nodes under load, and what breaks them.
+"""``python -m tools.soak.cluster --cycles 300``: three NATS servers and three nodes under load and under faults.
 
-In each cycle clients publish, subscribe and move between the nodes while one thing goes wrong: a node or a NATS server
-is killed or paused, a connection to NATS is cut one way or both or is slow, a disk is full. Every few cycles all faults
-end, and then every promise must have been kept. Exit status 1 if one was not.
+In each cycle, clients publish, subscribe and move between the nodes while one fault occurs: a node or a NATS server is
+killed or paused, a connection to NATS is slow, or cut in one direction or both, or a disk is full. Every few cycles all
+faults end, and then every promise must have been kept. The exit status is 1 if a promise was broken.
 
 ``--takeover fresh``: sessions of clients that move start again if their nodes are away. Everything is promised to
 clients that stay at one node, and to all clients for messages that are published after all faults. Clients that move
-get QoS 1 that was sent after they subscribed in their present session, and no message of QoS 2 twice. Publishers whose
-sessions outlive their connections stay at one node, too: on the two sides of a cut they would have two sessions.
+are promised the QoS 1 messages that were sent after they subscribed in their present session, and no QoS 2 message
+twice. Publishers whose sessions outlive their connections stay at one node, too, because after a network split they
+would have two sessions.
 
-``--replicas 1``: nodes have copies of each other's data. A node that is killed also loses its disk, every third cycle
-or so, and comes back with an empty one. The promises are the same.
-"""
+``--replicas 1``: nodes have copies of each other's data. In about every third cycle, a killed node also loses its disk
+and returns with an empty one. The promises are the same."""
 
 import argparse
 import asyncio

@@ -1,8 +1,8 @@
-"""``python -m tools.soak.disk``: a long run on a fake disk, broken off or disturbed at every single operation.
+"""``python -m tools.soak.disk``: a long run on a fake disk, interrupted or disturbed at every single operation.
 
-The run is made once. For power cuts its log of disk operations is replayed and the node started from what is left after
-each of them. For failing calls the process forks at each, so that every disturbed run begins where the one before did.
-"""
+The run is made once. For power cuts, its log of disk operations is replayed, and a node is started with the data that
+exists after each operation. For failing calls, the process forks at each call, so that every disturbed run starts where
+the previous one did."""
 
 import argparse
 import asyncio
@@ -57,8 +57,8 @@ class Checker:
         self.losses = 0
 
     def start(self, platter: Platter, random: Random | None, time: float) -> "Started | str":
-        """Return the state of a node after a power cut at this point, or why it has none. ``random``: as in
-        ``Platter.power_cut``; sometimes the power fails again while the store is opened."""
+        """Return the state of a node after a power cut at this point, or the reason why there is none. ``random``: as
+        in ``Platter.power_cut``; sometimes the power fails again while the store is opened."""
         self._directory.mkdir()
         try:
             platter.power_cut(self._directory, random)
@@ -87,8 +87,8 @@ class Checker:
         return Started(outcome, users)
 
     def start_harmed(self, platter: Platter, random: Random) -> "Started | str":
-        """Do the same with a truncated or missing write-ahead log; without an outcome, the node reports the loss of
-        users."""
+        """Return the state of a node with a truncated or missing write-ahead log. If there is no outcome, the node
+        reports the loss of users."""
         self._directory.mkdir()
         try:
             platter.power_cut(self._directory, None)

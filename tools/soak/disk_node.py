@@ -1,8 +1,7 @@
 """A node on a fake disk, on one thread.
 
-Broker, durability, journal and store are the real ones. Only the writer's thread is missing: its jobs run when the
-script calls them.
-"""
+Broker, durability, journal and store are the real ones. Only the writer's thread is missing: the script runs its
+jobs."""
 
 import asyncio
 from collections import deque
@@ -41,7 +40,7 @@ WILL_DELAY = 5
 
 @contextmanager
 def small() -> Iterator[None]:
-    """Return limits with which checkpoints, compaction and shrinking occur within a short run."""
+    """Return limits that make checkpoints, compaction and shrinking occur within a short run."""
     with (
         patch.object(sqlite_log, "CHECKPOINT_PAGES", 40),
         patch.object(sqlite_log, "SPARE_PAGES", 8),

@@ -1,4 +1,4 @@
-"""A scripted run of a node on a fake disk: many clients, one thread, every step by a seed."""
+"""A scripted run of a node on a fake disk: many clients on one thread, with every step determined by a seed."""
 
 from collections.abc import Callable
 from pathlib import Path

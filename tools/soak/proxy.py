@@ -1,4 +1,5 @@
-"""Proxy: a TCP proxy in front of a NATS server, one for each node, that delays bytes or holds them back one way."""
+"""Proxy: one TCP proxy per node in front of a NATS server, which can delay bytes or hold them back in either
+direction."""
 
 import asyncio
 from collections import deque

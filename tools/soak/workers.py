@@ -1,10 +1,9 @@
 """``python -m tools.soak --workers 2``: the promises of a cluster, kept by ``taipan --workers 2``.
 
-In each cycle clients connect, publish and subscribe at one address, and a process is killed or paused, or all of them
-are: the supervisor with its workers, or by SIGTERM. The supervisor restarts its processes, and the soak the
-supervisor. Which worker has a connection is read from the system, because promises about the order of messages and
-about retained messages are those of one worker.
-"""
+In each cycle, clients connect, publish and subscribe at one address. In the meantime, one process is killed or paused,
+the supervisor is killed with all its workers, or all stop after SIGTERM. The supervisor restarts its processes, and the
+soak restarts the supervisor. The soak asks the operating system which worker has a connection, because promises about
+the order of messages and about retained messages apply to one worker."""
 
 import asyncio
 import base64
@@ -43,7 +42,8 @@ TRIES = 200
 
 
 class Worker:
-    """A worker, as far as the soak of a cluster looks at a node. ``number``: also its place for clients."""
+    """A worker, with the attributes of a node in the cluster soak. Clients refer
+    to it by its ``number``."""
 
     replaced = 0
 
@@ -297,7 +297,7 @@ def _signal(pid: int, number: signal.Signals) -> None:
 
 
 def _parent_of(pid: int) -> int:
-    """Return the parent of a process; 0: it has ended."""
+    """Return the parent of a process, or 0 if the process has ended."""
     try:
         state, parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:2]
     except (FileNotFoundError, ProcessLookupError, ValueError):

@@ -49,7 +49,7 @@ SOURCE: Final = AccessSource(
             "client",
             "bad_username_or_password",
             ("access.jwt", "access.jwt.<key>"),
-            "the token is not valid; detail says why (token_expired, token_claim_sub_differs)",
+            "the token is not valid; detail gives the cause (token_expired, token_claim_sub_differs)",
         ),
         SourceReason("client", "server_unavailable", ("access.jwt.jwks_url",), "the keys have not been fetched yet"),
         SourceReason(

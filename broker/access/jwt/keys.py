@@ -84,7 +84,7 @@ class JwtKeys:
             except (jwt.PyJWTError, ValueError, TypeError):
                 continue  # a key of another type
         if not any(not algorithm.startswith("HS") for algorithm in self._by_algorithm):
-            raise ValueError(f"{settings.public_key_file}: a key that fits none of the algorithms")
+            raise ValueError(f"{settings.public_key_file}: the key fits none of the algorithms")
 
     def replace_set(self, keys: KeySet) -> None:
         """Use the current keys of the URL."""

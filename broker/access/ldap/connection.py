@@ -98,7 +98,7 @@ class LdapConnection:
             while True:
                 answer = read(await self._message())
                 if answer.number != self._number:  # 0: the server ends the connection
-                    raise SourceFailed("broken", detail=answer.text or "an answer to nothing", away=True)
+                    raise SourceFailed("broken", detail=answer.text or "an answer to no request", away=True)
                 if answer.code is not None:
                     return answer
                 if answer.entry is not None:

@@ -103,12 +103,12 @@ def missing_bytes(head: bytes) -> int | None:
     if len(head) < 2:
         return None
     if head[0] != 0x30:
-        raise BadAnswer("no message of LDAP")
+        raise BadAnswer("not an LDAP message")
     length, size = head[1], 2
     if length >= 0x80:
         size = 2 + (length & 0x7F)
         if not 3 <= size <= 6:
-            raise BadAnswer("a length that LDAP does not have")
+            raise BadAnswer("a length that is not valid in LDAP")
         if len(head) < size:
             return None
         length = int.from_bytes(head[2:size], "big")
@@ -133,4 +133,4 @@ def read(data: bytes) -> Answer:
             return Answer(number, None)
         return Answer(number, int(operation["resultCode"]), bytes(operation["errorMessage"]).decode("utf-8", "replace"))
     except (PyAsn1Error, KeyError, ValueError, RecursionError) as error:
-        raise BadAnswer(f"no message of LDAP: {type(error).__name__}") from None
+        raise BadAnswer(f"not an LDAP message: {type(error).__name__}") from None

@@ -101,7 +101,7 @@ class ClusterServers(RedisServers):
             else:  # only this key, which is on its way there
                 commands = [_ASKING, words]
             node = (answer.host or node[0], answer.port)
-        raise SourceFailed(NO_CONNECTION, detail=f"the slot {slot} moves again and again", away=True)
+        raise SourceFailed(NO_CONNECTION, detail=f"the slot {slot} keeps moving between nodes", away=True)
 
     async def _asked(self, node: Address, commands: list[Command]) -> list[Any]:
         try:

@@ -167,7 +167,7 @@ class OwnRecord:
         entry = await self._nats.read(BUCKET, self.key)
         found = self._records.read(entry)
         if entry is None or found is None:
-            raise Unknown("the record of this node changes")
+            raise Unknown("the record of this node was deleted or cannot be read")
         record = found[1]
         self._check_not_forced_out(record)
         if not self._is_ours(record):

@@ -35,7 +35,7 @@ class Block:
 def block(value: int) -> Block:
     """Return the value of an option. Raises ``codec.BadOption`` for the reserved size."""
     if value & 7 == _RESERVED:
-        raise codec.BadOption("a block of the reserved size", codec.BAD_REQUEST)
+        raise codec.BadOption("the block has the reserved size", codec.BAD_REQUEST)
     return Block(value >> 4, bool(value & 8), value & 7)
 
 
@@ -179,9 +179,9 @@ class Transfer:
             self._collected, self._etag = bytearray(), etag
         collected = self._collected
         if collected is None or part.offset != len(collected) or etag != self._etag:
-            raise TransferFailed("a block of another state, or not the next one")
+            raise TransferFailed("the block belongs to another state, or is not the next one")
         if part.more and len(packet.payload) != part.size:
-            raise TransferFailed("a block that is shorter than it says")
+            raise TransferFailed("the block is shorter than its size")
         collected += packet.payload
         if len(collected) > self._most:
             raise TransferFailed(f"more than {self._most} bytes")

@@ -1,7 +1,7 @@
-"""The messages of CoAP as data and bytes (RFC 7252, section 3). Nothing here knows a socket, a client or the time.
+"""Encode and decode CoAP messages (RFC 7252, section 3), without sockets, clients or time.
 
-A datagram is one message; ``decode`` raises MalformedCoap for any other. ``read_options`` returns the options of a
-request as values, and raises BadOption for a critical one that is unknown (sections 5.4.1 to 5.4.5)."""
+``decode`` reads the one message of a datagram, and raises MalformedCoap if it is not valid. ``read_options`` returns
+the options of a request as values, and raises BadOption for an unknown critical option (sections 5.4.1 to 5.4.5)."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -65,13 +65,13 @@ _MARKER: Final = 0xFF
 _MAX_TOKEN: Final = 8
 _RESERVED_CLASSES: Final = frozenset((1, 6, 7))
 _EXTENDED: Final = (13, 269)
-"""What is added to the delta or the length that follow in one byte, and in two."""
+"""The offset of an extended delta or length: of one byte, and of two bytes."""
 
 
 class MalformedCoap(Exception):
-    """The datagram is not a message of CoAP.
+    """The datagram is not a CoAP message.
 
-    ``reset``: message ID of a confirmable one, to be rejected with RST; -1: it is ignored."""
+    ``reset``: message ID of a confirmable message, which is rejected with RST; -1: the datagram is ignored."""
 
     def __init__(self, text: str, reset: int = -1) -> None:
         super().__init__(text)
@@ -79,7 +79,7 @@ class MalformedCoap(Exception):
 
 
 class BadOption(Exception):
-    """A request has a critical option that is unknown or malformed. ``code`` is the answer."""
+    """A request has a critical option that is unknown or malformed. ``code`` is the code of the answer."""
 
     def __init__(self, text: str, code: int = BAD_OPTION) -> None:
         super().__init__(text)
@@ -107,12 +107,12 @@ def is_error(code: int) -> bool:
 
 
 def dotted(code: int) -> str:
-    """Return a code as people write it: ``4.04``."""
+    """Return a code in dotted notation: ``4.04``."""
     return f"{code >> 5}.{code & 31:02d}"
 
 
 def uint(value: bytes) -> int:
-    """Return the number that an option's value stands for (section 3.2)."""
+    """Return the value of an option as a number (section 3.2)."""
     return int.from_bytes(value)
 
 
@@ -127,7 +127,8 @@ def empty(kind: int, mid: int) -> bytes:
 
 
 def encode(kind: int, code: int, mid: int, token: bytes = b"", options: Options = (), payload: bytes = b"") -> bytes:  # type: ignore[assignment]
-    """Return the bytes of a message. The options may have any order; those of one number keep theirs."""
+    """Return the bytes of a message. The options may have any order; options with the same
+    number keep their order."""
     data = bytearray((_VERSION << 6 | kind << 4 | len(token), code, mid >> 8, mid & 0xFF))
     data += token
     last = 0
@@ -159,24 +160,24 @@ def _nibble(value: int) -> tuple[int, bytes]:
 
 
 def decode(data: bytes) -> Packet:
-    """Return the message that a datagram is. Raises MalformedCoap."""
+    """Return the message of a datagram. Raises MalformedCoap."""
     size = len(data)
     if size < 4:
         raise MalformedCoap("shorter than 4 bytes")
     first, code = data[0], data[1]
     if first >> 6 != _VERSION:
-        raise MalformedCoap("another version of CoAP")
+        raise MalformedCoap("unsupported CoAP version")
     kind, token_length = first >> 4 & 3, first & 15
     mid = data[2] << 8 | data[3]
     reset = mid if kind == CON else -1
     if token_length > _MAX_TOKEN:
-        raise MalformedCoap("a token of more than 8 bytes", reset)
+        raise MalformedCoap("the token is longer than 8 bytes", reset)
     if code == EMPTY:
         if size > 4:
-            raise MalformedCoap("an empty message with content", reset)
+            raise MalformedCoap("an empty message has content", reset)
         return Packet(kind, code, mid, b"", [], b"")
     if code >> 5 in _RESERVED_CLASSES:
-        raise MalformedCoap(f"a code of a reserved class: {dotted(code)}", reset)
+        raise MalformedCoap(f"the code {dotted(code)} has a reserved class", reset)
     at = 4 + token_length
     if at > size:
         raise MalformedCoap("the token is incomplete", reset)
@@ -188,7 +189,7 @@ def decode(data: bytes) -> Packet:
         at += 1
         if head == _MARKER:
             if at == size:
-                raise MalformedCoap("a payload marker without a payload", reset)
+                raise MalformedCoap("no payload after the payload marker", reset)
             return Packet(kind, code, mid, token, options, data[at:])
         delta, length = head >> 4, head & 15
         if delta > 12:
@@ -198,7 +199,7 @@ def decode(data: bytes) -> Packet:
         number += delta
         end = at + length
         if end > size or number > 0xFFFF:
-            raise MalformedCoap("an option is incomplete, or its number too large", reset)
+            raise MalformedCoap("an option is incomplete, or its number is too large", reset)
         options.append((number, data[at:end]))
         at = end
     return Packet(kind, code, mid, token, options, b"")
@@ -207,7 +208,7 @@ def decode(data: bytes) -> Packet:
 def _extended(data: bytes, at: int, nibble: int, reset: int) -> tuple[int, int]:
     """Return a delta or a length that does not fit into four bits, and where the next byte is."""
     if nibble == 15:
-        raise MalformedCoap("a reserved length of an option", reset)
+        raise MalformedCoap("an option has a reserved delta or length", reset)
     end = at + nibble - 12
     if end > len(data):
         raise MalformedCoap("an option is incomplete", reset)
@@ -229,11 +230,11 @@ _KNOWN: Final[dict[int, tuple[bool, int, int]]] = {
     SIZE2: (False, 0, 4),
     SIZE1: (False, 0, 4),
 }
-"""Option of a request -> whether it may occur again, its minimum and its maximum length."""
+"""Option of a request -> whether it may be repeated, its minimum and its maximum length."""
 
 
 class RequestOptions:
-    """The options of a request as values. -1 and None: the request has none."""
+    """The options of a request as values. -1 or None: the request does not have the option."""
 
     __slots__ = ("accept", "block1", "block2", "content_format", "max_age", "observe", "path", "query")
 
@@ -262,7 +263,7 @@ def read_options(options: Options) -> RequestOptions:
             if number in (PROXY_URI, PROXY_SCHEME):
                 raise BadOption("the node is not a proxy", NO_PROXYING)
             if number & 1:
-                raise BadOption(f"option {number} is not understood")
+                raise BadOption(f"option {number} is not supported")
             continue
         if number == URI_PATH:
             path.append(_text(value))
@@ -289,11 +290,11 @@ def _text(value: bytes) -> str:
     try:
         return value.decode()
     except UnicodeDecodeError:
-        raise BadOption("a path or a query that is not UTF-8") from None
+        raise BadOption("the path or the query is not UTF-8") from None
 
 
 def option(options: Options, number: int) -> bytes | None:
-    """Return the first value of an option; None: there is none."""
+    """Return the first value of an option, or None if the message does not have it."""
     for each, value in options:
         if each == number:
             return value

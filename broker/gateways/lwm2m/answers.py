@@ -72,7 +72,7 @@ def _content(
         try:
             return split(payload.decode())
         except UnicodeDecodeError:
-            raise BadContent("links that are not UTF-8") from None
+            raise BadContent("the links are not UTF-8") from None
     return to_content(command.request.path, content_format, payload, objects, root)
 
 

@@ -128,7 +128,7 @@ class _Data:
             raise BadCommand("a value in data.content is not an object")
         text = row.get("path", "")
         if not isinstance(text, str):
-            raise BadCommand("path of a value is not a string")
+            raise BadCommand("the path of a value must be a string")
         path = parse(text)
         if len(base) + len(path) > RESOURCE_INSTANCE:
             raise BadCommand(f"path {text[:60]!r} of a value is too long below basePath")
@@ -196,7 +196,7 @@ def _resources(values: list[tuple[Path, bytes]]) -> list[tlv.Tlv]:
     several: dict[int, list[tuple[Path, bytes]]] = {}
     for path, value in values:
         if not 1 <= len(path) <= 2:
-            raise BadCommand("path of a value has neither one number nor two")
+            raise BadCommand("the path of a value must have one number or two")
         if len(path) == 1:
             single[path[0]] = value
         else:
@@ -211,7 +211,7 @@ def _resource(number: int, values: list[tuple[Path, bytes]]) -> tlv.Tlv:
     instances = {}
     for path, value in values:
         if len(path) != 1:
-            raise BadCommand("path of an instance of a resource is not one number")
+            raise BadCommand("the path of a resource instance must be one number")
         instances[path[0]] = tlv.Tlv(tlv.RESOURCE_INSTANCE, path[0], value)
     return tlv.Tlv(tlv.MULTIPLE_RESOURCE, number, inner=tuple(instances.values()))
 
@@ -221,7 +221,7 @@ def _create(data: _Data) -> DeviceRequest:
     instances: dict[int, list[tuple[Path, bytes]]] = {}
     for where, value in data.values(path, optional=True):
         if len(where) < 2:
-            raise BadCommand("path of a value has the numbers of an instance and of a resource: /0/1")
+            raise BadCommand("the path of a value must have the numbers of an instance and a resource, such as /0/1")
         instances.setdefault(where[0], []).append((where[1:], value))
     entries = [
         tlv.Tlv(tlv.OBJECT_INSTANCE, number, inner=tuple(_resources(values))) for number, values in instances.items()

@@ -37,7 +37,7 @@ def to_content(path: Path, format_number: int | None, data: bytes, objects: Obje
         if number not in (TEXT, OCTET_STREAM):
             raise BadContent(f"content format {number} is not supported")
         if len(path) < RESOURCE:
-            raise BadContent("a single value for a path that is not a resource")
+            raise BadContent("the answer is a single value, but the path is not a resource")
         value = from_text(objects.kind(path), data) if number == TEXT else base64_of(data)
     except (BadValue, BadPath, tlv.BadTlv) as error:
         raise BadContent(str(error)) from None
@@ -56,7 +56,7 @@ def _from_tlv(path: Path, data: bytes, objects: Objects) -> Content:
                 _add_resource(rows, (path[0], entry.id), inner, objects)
         elif entry.kind == tlv.RESOURCE_INSTANCE:
             if len(path) < RESOURCE:
-                raise BadContent("an instance of a resource for a path that is not one")
+                raise BadContent("the answer has a resource instance, but the path is not a resource")
             _add_value(rows, (*path[:RESOURCE], entry.id), entry, objects)
         else:
             # A device with one instance of an object may leave it out.
@@ -101,7 +101,7 @@ def _from_json(path: Path, data: bytes, objects: Objects, root: str) -> Content:
     try:
         pack = _PACK.decode(data)
     except (msgspec.MsgspecError, RecursionError, ValueError) as error:
-        raise BadContent(f"not the JSON of LwM2M: {str(error)[:100]}") from None
+        raise BadContent(f"not valid LwM2M JSON: {str(error)[:100]}") from None
     base = text_of(path) if pack.bn is None else pack.bn
     rows: Content = []
     for element in pack.e:

@@ -38,7 +38,7 @@ def _link(text: str) -> WebLink:
     if not target.startswith("<") or not target.endswith(">"):
         raise BadLinks(f"{target[:40]!r} is not a link in <>")
     if len(parts) > MAX_ATTRIBUTES:
-        raise BadLinks(f"a link with more than {MAX_ATTRIBUTES} attributes")
+        raise BadLinks(f"a link has more than {MAX_ATTRIBUTES} attributes")
     attributes = {}
     for part in parts:
         name, _, value = part.partition("=")

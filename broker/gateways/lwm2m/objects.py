@@ -203,7 +203,7 @@ class _Tree:
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         if len(self._open) > MAX_DEPTH:
-            raise BadObjects(f"more than {MAX_DEPTH} elements in each other")
+            raise BadObjects(f"more than {MAX_DEPTH} nested elements")
         element = _Element(name, attributes)
         self._open[-1].inner.append(element)
         self._open.append(element)

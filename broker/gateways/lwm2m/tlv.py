@@ -72,11 +72,11 @@ def _head(data: bytes, at: int) -> tuple[int, int, int, int]:
     length_size = first >> 3 & 3
     start = at + 1 + id_size + length_size
     if start > len(data):
-        raise BadTlv("an entry is incomplete: its head")
+        raise BadTlv("the header of an entry is incomplete")
     number = int.from_bytes(data[at + 1 : at + 1 + id_size])
     length = int.from_bytes(data[at + 1 + id_size : start]) if length_size else first & 7
     if start + length > len(data):
-        raise BadTlv("an entry is incomplete: its value")
+        raise BadTlv("the value of an entry is incomplete")
     return first >> 6, number, start, start + length
 
 
@@ -88,7 +88,7 @@ def encode(entries: Iterable[Tlv]) -> bytes:
 def _encoded(entry: Tlv) -> bytes:
     inside = _INSIDE.get(entry.kind)
     if any(inner.kind not in (inside or ()) for inner in entry.inner) or (inside and entry.value):
-        raise BadTlv("an entry has what its kind may not contain")
+        raise BadTlv("an entry contains an entry of a kind that is not allowed there")
     value = encode(entry.inner) if inside else entry.value
     if not 0 <= entry.id <= MAX_ID or len(value) > MAX_LENGTH:
         raise BadTlv("an identifier or a value is too large")

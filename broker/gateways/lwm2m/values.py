@@ -62,7 +62,7 @@ def _float(data: bytes) -> float | str:
 
 def _boolean(data: bytes) -> bool:
     if data not in (b"\0", b"\1"):
-        raise BadValue("a Boolean that is neither 0 nor 1")
+        raise BadValue("the Boolean is neither 0 nor 1")
     return data == b"\1"
 
 
@@ -70,7 +70,7 @@ def _string(data: bytes) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise BadValue("a string that is not UTF-8") from None
+        raise BadValue("the string is not UTF-8") from None
 
 
 def _link(data: bytes) -> str:
@@ -139,7 +139,7 @@ def _decoded_base64(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        raise BadValue("an opaque value that is not Base64") from None
+        raise BadValue("the opaque value is not Base64") from None
 
 
 # To a device
@@ -165,7 +165,7 @@ def _encoded(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise BadValue("a string with half of a surrogate pair") from None
+        raise BadValue("the string has half of a surrogate pair") from None
 
 
 def _integer_bytes(value: object) -> bytes:
@@ -207,12 +207,12 @@ def _boolean_bytes(value: object) -> bytes:
     for byte, forms in ((b"\0", ("false", "0")), (b"\1", ("true", "1"))):
         if str(value).lower() in forms:
             return byte
-    raise BadValue("true or false is required")
+    raise BadValue("expected true or false")
 
 
 def _opaque_bytes(value: object) -> bytes:
     if not isinstance(value, str):
-        raise BadValue("an opaque value is a string")
+        raise BadValue("an opaque value must be a string")
     return _encoded(value)
 
 

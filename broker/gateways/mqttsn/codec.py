@@ -229,23 +229,23 @@ def decode(data: bytes) -> SnPacket:
             raise Malformed("shorter than a message")
         length, at = data[1] << 8 | data[2], 3
     if length != size:
-        raise Malformed("Length is not that of the datagram")
+        raise Malformed("Length differs from the size of the datagram")
     kind = data[at]
     at += 1
     if kind == PUBLISH:
         return _publish(data, at, size)
     found = _SHAPES.get(kind)
     if found is None:
-        raise Malformed(f"no such message type: 0x{kind:02x}")
+        raise Malformed(f"unknown message type 0x{kind:02x}")
     least, most, read = found
     if not least <= size - at <= most:
-        raise Malformed(f"{NAMES[kind]} of a wrong length")
+        raise Malformed(f"{NAMES[kind]} has a wrong length")
     return read(kind, data[at:])
 
 
 def _publish(data: bytes, at: int, size: int) -> SnPublish:
     if size - at < 5:
-        raise Malformed("PUBLISH of a wrong length")
+        raise Malformed("PUBLISH has a wrong length")
     flags = data[at]
     qos = _qos(flags)
     msg_id = data[at + 3] << 8 | data[at + 4]
@@ -301,9 +301,9 @@ def _will_topic(kind: int, body: bytes) -> SnWillTopic:
         return SnWillTopic("", update=update)
     qos = _qos(body[0])
     if qos < 0:
-        raise Malformed("a Will of QoS -1")
+        raise Malformed("the Will has QoS -1")
     if len(body) == 1:
-        raise Malformed("a Will with flags and without a topic")
+        raise Malformed("the Will has flags but no topic")
     return SnWillTopic(_text(body[1:]), qos, body[0] & _RETAIN != 0, update)
 
 
@@ -312,14 +312,14 @@ def _subscribe(kind: int, body: bytes) -> SnSubscribe:
     remove = kind == UNSUBSCRIBE
     qos = _qos(flags)
     if qos < 0 and not remove:
-        raise Malformed("SUBSCRIBE of QoS -1")
+        raise Malformed("SUBSCRIBE has QoS -1")
     id_type = _id_type(flags)
     msg_id = _id(body, 1)
     topic: str | int
     if id_type == NORMAL:
         topic = _text(body[3:])
     elif len(body) != 5:
-        raise Malformed(f"{NAMES[kind]} of a wrong length")
+        raise Malformed(f"{NAMES[kind]} has a wrong length")
     else:
         topic = _number(body, 3)
     return SnSubscribe(msg_id, topic, id_type, 0 if remove else qos, flags & _DUP != 0, remove)
@@ -360,7 +360,7 @@ _SHAPES: Final[dict[int, tuple[int, int, _Reader]]] = {
 
 def _disconnect(body: bytes) -> SnDisconnect:
     if len(body) == 1:
-        raise Malformed("DISCONNECT of a wrong length")
+        raise Malformed("DISCONNECT has a wrong length")
     return SnDisconnect(_number(body, 0) if body else None)
 
 
@@ -466,8 +466,8 @@ def split(data: bytes) -> tuple[bytes, bytes]:
         return b"", data
     size = data[0]
     if size < 4 or size > len(data):
-        raise Malformed("a forwarder's header of a wrong length")
+        raise Malformed("a forwarder's header has a wrong length")
     if data[size + 1 : size + 2] == b"\xfe":
-        raise Malformed("a forwarded message in a forwarded message")
+        raise Malformed("a forwarded message contains another forwarded message")
     # Of Ctrl, only the radius of a broadcast is defined.
     return bytes((size, ENCAPSULATED, 0)) + data[3:size], data[size:]

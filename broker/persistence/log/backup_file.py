@@ -91,7 +91,7 @@ class _Reader:
     def line(self) -> bytes:
         data = self._file.readline(min(_MAX_HEAD, max(self._left, 0)))
         if not data.endswith(b"\n"):
-            raise self.wrong("its header has no end")
+            raise self.wrong("the end of its header is missing")
         self._left -= len(data)
         self.digest.update(data)
         return data

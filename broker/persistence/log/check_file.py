@@ -250,7 +250,7 @@ class CheckFile:
         generation = self._generation + 1
         block = _packed(msgspec.msgpack.encode(Expected(generation, before, after)))
         if len(block) > BLOCK:
-            raise OSError(f"digests of {len(after)} tables do not fit")
+            raise OSError(f"digests of {len(after)} tables do not fit into the check file")
         self._file.write((2 + generation % 2) * BLOCK, block)
         self._file.sync()
         self._generation = generation

@@ -294,7 +294,7 @@ def _scopes(record: Record) -> tuple[str, ...]:
         return ()
     given = record.get("scopes")
     if not isinstance(given, list) or not given or any(each not in get_args(Scope) for each in given):
-        raise BadField("scopes", f"expected some of {', '.join(get_args(Scope))}")
+        raise BadField("scopes", f"expected one or more of {', '.join(get_args(Scope))}")
     return tuple(dict.fromkeys(given))
 
 

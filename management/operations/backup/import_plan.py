@@ -90,7 +90,7 @@ def _frames(data: bytes) -> Iterator[bytes]:
     while True:
         end = at + _LENGTH + int.from_bytes(data[at : at + _LENGTH], "big")
         if at + _LENGTH > len(data) or end > len(data):
-            raise ValueError("it has no end")
+            raise ValueError("its end is missing")
         if end == at + _LENGTH:
             return
         yield data[at + _LENGTH : end]

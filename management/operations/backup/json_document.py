@@ -152,7 +152,7 @@ class Document:
                 return
             if end == at:
                 self._scan(start)  # raises the exact error
-                raise self._error("a string is broken", at)
+                raise self._error("a string is not valid JSON", at)
             yield end
             at = end
 

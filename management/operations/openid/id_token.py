@@ -39,7 +39,7 @@ async def verify_id_token(
     if algorithm not in ALGORITHMS:
         raise _wrong(f"alg: {str(algorithm)[:20]} is not accepted")
     if "crit" in header:
-        raise _wrong("crit: no extension is known")
+        raise _wrong("crit: extensions are not supported")
     key = await provider.key(algorithm, header.get("kid"))
     if key is None:
         raise _wrong("kid: the provider has no such key")
@@ -53,19 +53,19 @@ async def verify_id_token(
 
 def _check(claims: dict[str, Any], settings: OpenIdSettings, nonce: str, now: float) -> None:
     if claims.get("iss") != settings.issuer:
-        raise _wrong("iss: another issuer")
+        raise _wrong("iss: the token is from another issuer")
     audience = claims.get("aud")
     audiences = audience if isinstance(audience, list) else [audience]
     if settings.client_id not in audiences:
-        raise _wrong("aud: another client", "client_id")
+        raise _wrong("aud: the token is for another client", "client_id")
     party = claims.get("azp")
     if party != settings.client_id and (party is not None or len(audiences) > 1):
-        raise _wrong("azp: another client", "client_id")
+        raise _wrong("azp: the token was issued to another client", "client_id")
     if not isinstance(claims.get("sub"), str) or not claims["sub"]:
         raise _wrong("sub: missing")
     given = claims.get("nonce")
     if not isinstance(given, str) or not hmac.compare_digest(given.encode("utf-8", "surrogatepass"), nonce.encode()):
-        raise _wrong("nonce: of another login")
+        raise _wrong("nonce: belongs to another login")
     expires, issued, begins = claims.get("exp"), claims.get("iat"), claims.get("nbf", 0)
     if not _is_time(expires) or now >= expires + settings.leeway:
         raise _wrong("exp: the token has expired", "leeway")

@@ -126,12 +126,12 @@ class OpenIdLogins:
             if (await self._provider.metadata()).authorization_response_iss_parameter_supported:
                 raise OpenIdRefused("token", "iss: missing, though the provider always sends it")
         elif query["iss"] != self.settings.issuer:
-            raise OpenIdRefused("token", "iss: the answer of another issuer", "issuer")
+            raise OpenIdRefused("token", "iss: the answer is from another issuer", "issuer")
         code = query.get("code", "")
         if not 0 < len(code) <= _MAX_CODE:
             raise OpenIdRefused("token", "code: missing or too long")
         if not await self._users.wait_after_guesses(address):
-            raise OpenIdRefused("busy", "too many logins wait after wrong ones")
+            raise OpenIdRefused("busy", "too many logins are waiting after failed attempts")
         if self._open.locked():
             raise OpenIdRefused("busy", f"{MAX_AT_A_TIME} logins at a time")
         async with self._open:
@@ -153,21 +153,21 @@ class OpenIdLogins:
             more = await self._provider.userinfo(tokens.access_token)
             if more:
                 if more.get("sub") != claims["sub"]:
-                    raise OpenIdRefused("token", "userinfo: the sub of another user")
+                    raise OpenIdRefused("token", "userinfo: sub belongs to another user")
                 claims = {**more, **claims}
         return person_of(claims, settings)
 
     def _check_state(self, state: str, cookie: str) -> None:
         if not cookie or len(cookie) > _MAX_COOKIE:
             raise OpenIdRefused(
-                "state", "this browser has not begun a login, or not under this address", "dashboard_url"
+                "state", "this browser did not start the login, or started it at another address", "dashboard_url"
             )
         wanted = self._derived("state", cookie)
         if not hmac.compare_digest(state.encode("utf-8", "surrogatepass"), wanted.encode()):
             raise OpenIdRefused("state", "the state belongs to another login")
         # The time is part of the state, so nobody has changed it.
         if self._server.clock.now() >= int(cookie.partition(".")[0]) + LIFETIME:
-            raise OpenIdRefused("state", f"the login has begun more than {LIFETIME} seconds ago")
+            raise OpenIdRefused("state", f"the login started more than {LIFETIME} seconds ago")
 
     def _derived(self, purpose: str, cookie: str) -> str:
         text = f"{purpose} {cookie}".encode("utf-8", "surrogatepass")

@@ -37,7 +37,7 @@ def _name(claims: dict[str, Any], settings: OpenIdSettings) -> str:
         raise OpenIdRefused("user", f"no claim {claim}", "username_claim")
     if len(name.encode("utf-8", "surrogatepass")) > MAX_NAME_LENGTH or not name.isprintable():
         raise OpenIdRefused(
-            "user", f"claim {claim}: expected up to {MAX_NAME_LENGTH} bytes, printable", "username_claim"
+            "user", f"claim {claim}: expected at most {MAX_NAME_LENGTH} printable bytes", "username_claim"
         )
     if claim == "email" and claims.get("email_verified") is not True:
         raise OpenIdRefused("user", "email_verified is not true", "username_claim")

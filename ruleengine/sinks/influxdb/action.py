@@ -110,7 +110,7 @@ class DataToInfluxDb:
     def request(self, row: Row, event: Event, sink: InfluxDb) -> SinkRequest:
         parts = [_text("measurement", self._measurement.render(row)).translate(_IN_MEASUREMENT)]
         if not parts[0] or parts[0].startswith("#"):
-            raise ValueError("measurement: a name is not empty and does not begin with #")
+            raise ValueError("measurement: a name must not be empty or begin with #")
         for key, name, template in self._tags:
             value = template.value(row)
             if value is None or value is UNDEFINED:

@@ -110,7 +110,7 @@ def _pairs(value: object) -> Iterable[tuple[str, object]]:
 
 def _text(name: object) -> str:
     if not isinstance(name, str) or not name:
-        raise ValueError("kafka_headers: the name of a header is a string")
+        raise ValueError("kafka_headers: the name of a header must be a string")
     return name
 
 
@@ -128,7 +128,7 @@ def _header(given: object) -> tuple[Template, Template]:
         raise ParamError("kafka_ext_headers", "expected objects with key and value")
     key, value = given["key"], given["value"]
     if not isinstance(key, str) or not isinstance(value, str) or not key:
-        raise ParamError("kafka_ext_headers", "key and value are strings, and a key is not empty")
+        raise ParamError("kafka_ext_headers", "key and value must be strings, and key must not be empty")
     return Template(key), Template(value) if value else _EMPTY
 
 

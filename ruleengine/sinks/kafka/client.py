@@ -226,5 +226,5 @@ class CheckedConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka is no
     def __init__(self, client: KafkaClient, **options: Any) -> None:
         super().__init__(**options)
         if type(vars(self).get("_client")) is not AIOKafkaClient:
-            raise RuntimeError("this version of aiokafka is not supported: its consumer has another client")
+            raise RuntimeError("this version of aiokafka is not supported: its consumer uses an unknown client")
         self._client: Any = client

@@ -83,7 +83,7 @@ def read_size(key: str, value: str | float, least: int, most: int) -> int:
 def _servers(text: str) -> tuple[tuple[str, int], ...]:
     found = [_server(each.strip()) for each in text.split(",") if each.strip()]
     if not 0 < len(found) <= _MAX_SERVERS:
-        raise ParamError("servers", f"expected 1 to {_MAX_SERVERS} times host:port, with commas between them")
+        raise ParamError("servers", f"expected 1 to {_MAX_SERVERS} servers as host:port, separated by commas")
     return tuple(found)
 
 
@@ -94,7 +94,7 @@ def _server(text: str) -> tuple[str, int]:
     host = host.strip("[]")
     right = port.isascii() and port.isdecimal() and len(port) < 6 and 0 < int(port) < 65_536
     if not right or not host or not host.isascii() or not host.isprintable() or set(" /@") & set(host):
-        raise ParamError("servers", "expected host:port, with commas between several")
+        raise ParamError("servers", "expected host:port; separate several servers with commas")
     return host, int(port)
 
 
@@ -102,7 +102,7 @@ def server_params() -> tuple[Param, ...]:
     """Return the parameters of the cluster and the login; numbered from 1 to 4."""
     return (
         Param("servers", 1, "string", Text("Servers", "服务器"),
-              Text("host:port of one or several brokers of the cluster, with commas between them",
+              Text("host:port of one or several brokers of the cluster, separated by commas",
                    "集群中一个或多个节点的 host:port，以逗号分隔"),
               required=True, default="127.0.0.1:9092"),
         Param("authentication_mechanism", 2, "string", Text("Authentication", "认证机制"),

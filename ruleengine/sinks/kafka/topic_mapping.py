@@ -124,5 +124,5 @@ def read_mappings(given: object, key_mode: str, value_mode: str, max_payload: in
         raise ParamError("topic_mapping", f"expected 1 to {_MAX_MAPPINGS} topics")
     found = {each.kafka_topic: TopicMapping(each, key_mode, value_mode, max_payload) for each in read}
     if len(found) < len(read):
-        raise ParamError("topic_mapping", "a topic of Kafka is named twice")
+        raise ParamError("topic_mapping", "a Kafka topic occurs twice")
     return found

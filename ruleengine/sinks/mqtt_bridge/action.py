@@ -29,7 +29,7 @@ class DataToMqttBroker:
         self._resource_id: str = context.params[RESOURCE]
         topic = context.params["forward_topic"]
         if has_wildcard(topic):
-            raise ParamError("forward_topic", "a topic that is published to has no wildcards")
+            raise ParamError("forward_topic", "a message cannot be published to a topic with wildcards")
         self._topic = Template(topic)
         resource = context.resource(self._resource_id)
         bridge = resource.sink if isinstance(resource, SinkResource) else None

@@ -61,7 +61,7 @@ def read_ingress(given: list[object]) -> list[Ingress]:
                 "ingress", f"local_topic {each.local_topic!r} is below $SYS, which is reserved for the server"
             )
         if any(len(path) != 1 or path[0] not in _NAMES for path in local.placeholders):
-            raise ParamError("ingress", "local_topic takes ${topic}, ${qos} and ${retain}")
+            raise ParamError("ingress", "local_topic accepts only ${topic}, ${qos} and ${retain}")
     return read
 
 

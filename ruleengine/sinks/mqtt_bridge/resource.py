@@ -286,7 +286,7 @@ def _address(text: str, ssl: bool) -> tuple[Address, bool]:
         parts = urlsplit(text)
         port_or_none = parts.port
     except ValueError:
-        raise ParamError("address", "no URL") from None
+        raise ParamError("address", "not a URL") from None
     if scheme not in _SCHEMES or not parts.hostname or port_or_none == 0:
         raise ParamError("address", "expected host:port, or a URL that begins with ws:// or wss://")
     if "@" in parts.netloc or parts.fragment or not text.isascii() or not text.isprintable() or " " in text:

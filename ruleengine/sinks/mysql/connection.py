@@ -85,7 +85,7 @@ class MysqlConnection(DatabaseConnection):
         except MySQLError as error:
             raise OSError(reason(error)) from None
         except (struct.error, IndexError, RuntimeError) as error:
-            raise OSError(f"an answer that is not in MySQL's protocol: {error}") from None
+            raise OSError(f"the answer does not follow the MySQL protocol: {error}") from None
 
     async def _roll_back(self) -> None:
         try:

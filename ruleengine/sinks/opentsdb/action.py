@@ -45,7 +45,7 @@ def data_point(row: Row, now: float) -> DataPoint:
     """Return the data point for a row; ``now`` in Unix seconds. Raises ActionFailed."""
     metric = row.get("metric", UNDEFINED)
     if not isinstance(metric, str) or not metric:
-        raise ActionFailed("no data point: metric is not a string")
+        raise ActionFailed("not a data point: metric is not a string")
     return DataPoint(sanitise(metric), _timestamp(row.get("timestamp"), now), _value(row.get("value")), _tags(row))
 
 
@@ -58,9 +58,9 @@ def _value(value: object) -> int | float:
     if isinstance(value, str) and _NUMBER.fullmatch(value):
         value = int(value) if value.lstrip("+-").isdigit() else float(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ActionFailed("no data point: value is not a number")
+        raise ActionFailed("not a data point: value is not a number")
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise ActionFailed("no data point: value has more than 64 bits")
+        raise ActionFailed("not a data point: value has more than 64 bits")
     return value
 
 
@@ -80,12 +80,12 @@ def _tags(row: Row) -> dict[str, str]:
         except (ValueError, RecursionError):
             tags = None
     if not isinstance(tags, dict) or not tags:
-        raise ActionFailed("no data point: tags is not an object with at least one tag")
+        raise ActionFailed("not a data point: tags is not an object with at least one tag")
     if len(tags) > MAX_TAGS:
-        raise ActionFailed(f"no data point: {len(tags)} tags, OpenTSDB accepts {MAX_TAGS}")
+        raise ActionFailed(f"not a data point: {len(tags)} tags, OpenTSDB accepts {MAX_TAGS}")
     made = {sanitise(str(name)): sanitise(_tag(name, value)) for name, value in tags.items()}
     if len(made) < len(tags) or "" in made:
-        raise ActionFailed("no data point: two tags have the same name, or a tag has no name")
+        raise ActionFailed("not a data point: two tags have the same name, or a tag has no name")
     return made
 
 
@@ -96,7 +96,7 @@ def _tag(name: str, value: object) -> str:
         return float_text(value)
     if isinstance(value, int) or (isinstance(value, str) and value):
         return str(value)
-    raise ActionFailed(f"no data point: the tag {name} is neither a string nor a number")
+    raise ActionFailed(f"not a data point: the tag {name} is neither a string nor a number")
 
 
 TYPE: Final = ActionType(

@@ -83,5 +83,5 @@ def _transaction(answers: list[Any]) -> GroupAnswer:
         return GroupAnswer(True, [each if isinstance(each, Exception) else None for each in done])
     errors = [each if isinstance(each, Exception) else None for each in queued]
     if not any(errors):
-        raise OSError(in_one_line(done) if isinstance(done, Exception) else "EXEC has no answer")
+        raise OSError(in_one_line(done) if isinstance(done, Exception) else "the server did not answer EXEC")
     return GroupAnswer(False, errors)

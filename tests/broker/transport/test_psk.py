@@ -78,7 +78,7 @@ async def test_wrong_keys_and_unknown_identities_are_refused_alike(
         assert len(heard) == 1
         lines = [each.getMessage() for each in caplog.records if "reason=tls_psk" in each.getMessage()]
         for line, detail in zip(
-            lines, ("wrong key of identity 'pump-7'", "unknown identity 'pump-8'", "unknown identity ''"), strict=True
+            lines, ("wrong key for identity 'pump-7'", "unknown identity 'pump-8'", "unknown identity ''"), strict=True
         ):
             assert "setting=tls.psk_file" in line and line.endswith(f"detail={detail}")
         await comes_in(listener.port, PskClient("pump-7"))
@@ -156,7 +156,7 @@ def identity_in(flight: bytes, identity: bytes) -> bytes:
         (b"pump-\xff\xfe", "the identity is not UTF-8"),
         (b"x" * 257, "the identity is too long"),
         (b"a\nb", "unknown identity 'a\\nb'"),
-        (b"pump-7\0x", "wrong key of identity 'pump-7'"),
+        (b"pump-7\0x", "wrong key for identity 'pump-7'"),
     ],
     ids=["utf-8", "257", "newline", "nul"],
 )
@@ -243,8 +243,8 @@ def test_a_file_that_all_users_may_read(file: PskFile) -> None:
     [
         ({"psk_file": "/nowhere/psk"}, "tls.psk_file: cannot read '/nowhere/psk': No such file or directory"),
         ({"psk_file": "/dev/zero"}, "tls.psk_file: cannot read '/dev/zero': not a regular file"),
-        ({"ciphers": "ECDHE+AESGCM"}, "tls.ciphers: OpenSSL knows no cipher for pre-shared keys"),
-        ({"ciphers": "nonsense"}, "tls.ciphers: OpenSSL knows no cipher for pre-shared keys"),
+        ({"ciphers": "ECDHE+AESGCM"}, "tls.ciphers: OpenSSL supports no cipher for pre-shared keys"),
+        ({"ciphers": "nonsense"}, "tls.ciphers: OpenSSL supports no cipher for pre-shared keys"),
         ({"certfile": "a.pem"}, "tls.certfile: has no effect with psk_file"),
         ({"min_version": "1.3"}, "tls.min_version: pre-shared keys work with TLS 1.2 only"),
     ],

@@ -235,7 +235,7 @@ def test_a_directory_that_the_node_may_not_use(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(unix_socket.os, "lstat", refuse)
     with pytest.raises(SocketFileError) as refused:
         listening_socket(settings(tmp_path / "s"))
-    assert str(refused.value) == f"the user of the node may not use the directory {tmp_path}"
+    assert str(refused.value) == f"the user of the node may not access the directory {tmp_path}"
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_an_owner_that_only_root_can_set(tmp_path: Path, monkeypatch: pytest.Mon
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(unix_socket.os, "chown", refuse)
-    with pytest.raises(SocketFileError, match=r"^the user of the node may not give the socket to '0'$") as refused:
+    with pytest.raises(SocketFileError, match=r"^the user of the node cannot give the socket to '0'$") as refused:
         listening_socket(settings(tmp_path / "s", socket_group="0"))
     assert refused.value.key == "socket_group"
     assert not (tmp_path / "s").exists()

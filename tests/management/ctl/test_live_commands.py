@@ -179,9 +179,9 @@ async def test_it_ends_when_the_node_does(words: tuple[str, ...], about: str) ->
         await until(lambda: node.management.operations.live.count == 2)
         await node.management.operations.live.stop()
         status, _, err = await over_socket
-        assert (status, err) == (1, f"error: {about}: the node stops\n")
+        assert (status, err) == (1, f"error: {about}: the node is stopping\n")
         status, _, err = await over_http
-        assert status == 1 and json.loads(err)["message"] == "the node stops"
+        assert status == 1 and json.loads(err)["message"] == "the node is stopping"
 
 
 async def test_a_caller_who_is_gone_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -167,7 +167,7 @@ def test_what_is_wrong_is_told_and_nothing_is_written(
     "term, said",
     [
         ("{allow, {user, {re, \"x\"}}, subscribe, [\"a\"]}.", "is not supported"),
-        ("{maybe, all}.", "a rule allows or denies"),
+        ("{maybe, all}.", "expected allow or deny in a rule"),
         ("{deny, all, read, [\"a\"]}.", "the action is publish"),
         ("{deny, all, publish, [\"a/#/b\"]}.", "topic a/#/b"),
         ("{deny, {ipaddr, \"nowhere\"}, publish, [\"a\"]}.", "not an address"),

@@ -238,7 +238,7 @@ async def test_protobuf_both_ways() -> None:
         ({"samples": {}}, "Pump.samples: expected a list"),
         ({"samples": [1]}, "Pump.samples: expected a map"),
         ({"codes": [-1]}, "Pump.codes"),
-        ({"codes": [True]}, "Pump.codes: expected another type than a boolean"),
+        ({"codes": [True]}, "Pump.codes: a boolean is not valid here"),
         ({"kelvin": 2**40}, "Pump.kelvin"),
         ({"counts": {"a": "x"}}, "Pump.counts"),
         ({"counts": []}, "Pump.counts: expected a map"),
