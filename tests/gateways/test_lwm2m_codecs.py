@@ -224,10 +224,10 @@ def test_content_of_each_form() -> None:
         ((3, 0), content.TLV, b"\x41\x00\x01", "not one"),
         ((3, 0), content.TLV, b"\xff", "incomplete"),
         ((3, 0), content.LINK_FORMAT, b"</3>", "content format 40"),
-        ((3, 0), content.JSON, b"{}", "not the JSON"),
+        ((3, 0), content.JSON, b"{}", "not valid LwM2M JSON"),
         ((3, 0), content.JSON, b'{"e":[{"n":"x","v":1}]}', "not a number"),
-        ((3, 0), content.JSON, b'{"e":[{"z":' + b"[" * 100_000, "not the JSON"),
-        ((3, 0), content.JSON, b'{"e":[{"v":1e999}]}', "not the JSON"),
+        ((3, 0), content.JSON, b'{"e":[{"z":' + b"[" * 100_000, "not valid LwM2M JSON"),
+        ((3, 0), content.JSON, b'{"e":[{"v":1e999}]}', "not valid LwM2M JSON"),
     ],
 )
 def test_content_that_cannot_be_translated(path: tuple[int, ...], number: int, data: bytes, text: str) -> None:

@@ -25,7 +25,7 @@ def refusal(tmp_path: Path, text: str) -> str:
         ('[access]\nauthorizers = ["http", "http"]', "t.toml:2: access.authorizers: the source occurs twice"),
         ("[access.http]", "t.toml:1: access.http: needs auth_url, superuser_url or acl_url"),
         ('[access.http]\nauth_url = "h"', "t.toml:2: access.http.auth_url: expected http://host"),
-        ('[access.http]\nacl_url = "http://h:x"', "t.toml:2: access.http.acl_url: no URL"),
+        ('[access.http]\nacl_url = "http://h:x"', "t.toml:2: access.http.acl_url: not a URL"),
         ('[access.http]\nauth_url = "http://h"\nauth_metod = "get"', 't.toml:3: access.http.auth_metod: unknown key'),
         ('[access.http]\nauth_url = "http://h"\nauth_params = {t = "%t"}', "auth_params.t: %t is not one of"),
         ('[access.http]\nacl_url = "http://h"\nacl_params = {p = "%P"}', "access.http.acl_params.p: %P is not one of"),
