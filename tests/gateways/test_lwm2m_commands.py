@@ -143,14 +143,14 @@ BAD = [
     ('{"msgType":"write","data":{"basePath":"/3/0"}}', "data.content is not a list"),
     ('{"msgType":"write","data":{"basePath":"/3/0","content":[]}}', "data.content is not a list with values"),
     ('{"msgType":"write","data":{"basePath":"/3/0","content":[5]}}', "is not an object"),
-    ('{"msgType":"write","data":{"basePath":"/3/0","content":[{"path":5,"value":1}]}}', "is not a string"),
+    ('{"msgType":"write","data":{"basePath":"/3/0","content":[{"path":5,"value":1}]}}', "must be a string"),
     ('{"msgType":"write","data":{"basePath":"/3/0","content":[{"path":"1/2/3","value":1}]}}', "too long below"),
-    ('{"msgType":"write","data":{"basePath":"/3/0","content":[{"type":"String","value":"1"}]}}', "neither one"),
+    ('{"msgType":"write","data":{"basePath":"/3/0","content":[{"type":"String","value":"1"}]}}', "one number or two"),
     (
         '{"msgType":"write","data":{"basePath":"/3/0","content":[{"path":"6","value":1},{"path":"6/0","value":1}]}}',
         "both a value and instances",
     ),
-    ('{"msgType":"write","data":{"basePath":"/2/0/2","content":[{"value":1}]}}', "is not one number"),
+    ('{"msgType":"write","data":{"basePath":"/2/0/2","content":[{"value":1}]}}', "must be one number"),
     ('{"msgType":"create","data":{"basePath":"/2/0"}}', "has 2 numbers, not 1"),
     ('{"msgType":"create","data":{"basePath":"/2","content":[{"path":"0","type":"String","value":""}]}}', "/0/1"),
 ]
