@@ -70,7 +70,7 @@ class RingFile:
             if found.st_size:
                 reason = "it is not a history file of this version" if content else f"it has {found.st_size} bytes"
                 logger.warning(
-                    "history_damaged file=%s reason=%s setting=history.enabled: begun anew", self.path, reason
+                    "history_damaged file=%s reason=%s setting=history.enabled: started again", self.path, reason
                 )
             self._begin()
         except BaseException:

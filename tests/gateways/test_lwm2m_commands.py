@@ -144,7 +144,7 @@ BAD = [
     ('{"msgType":"write","data":{"basePath":"/3/0","content":[]}}', "data.content is not a list with values"),
     ('{"msgType":"write","data":{"basePath":"/3/0","content":[5]}}', "is not an object"),
     ('{"msgType":"write","data":{"basePath":"/3/0","content":[{"path":5,"value":1}]}}', "must be a string"),
-    ('{"msgType":"write","data":{"basePath":"/3/0","content":[{"path":"1/2/3","value":1}]}}', "too long below"),
+    ('{"msgType":"write","data":{"basePath":"/3/0","content":[{"path":"1/2/3","value":1}]}}', "too long for"),
     ('{"msgType":"write","data":{"basePath":"/3/0","content":[{"type":"String","value":"1"}]}}', "one number or two"),
     (
         '{"msgType":"write","data":{"basePath":"/3/0","content":[{"path":"6","value":1},{"path":"6/0","value":1}]}}',

@@ -131,7 +131,7 @@ class _Data:
             raise BadCommand("the path of a value must be a string")
         path = parse(text)
         if len(base) + len(path) > RESOURCE_INSTANCE:
-            raise BadCommand(f"path {text[:60]!r} of a value is too long below basePath")
+            raise BadCommand(f"path {text[:60]!r} of a value is too long for basePath")
         return path, self.bytes_of(row, (*base, *path))
 
     def bytes_of(self, row: dict[str, Any], path: Path) -> bytes:
