@@ -55,8 +55,9 @@ class AclRuleSource(Protocol):
 class TopicPattern:
     """One entry of a rule's ``topics``.
 
-    ``exact`` is the text of an ``eq`` entry, else ``None``. ``levels`` are the pattern's levels, wildcards as ``PLUS``
-    and ``HASH``; ``templates`` the same with the places of ``%c`` and ``%u``, ``None`` if there are none."""
+    ``exact`` is the text of an ``eq`` entry, otherwise ``None``. ``levels`` are the levels of the pattern, with
+    wildcards as ``PLUS`` and ``HASH``. ``templates`` are the levels with the positions of ``%c`` and ``%u``, or
+    ``None`` if the pattern contains neither."""
 
     __slots__ = ("exact", "levels", "templates")
 

@@ -29,8 +29,8 @@ class RemoteRecord(msgspec.Struct):
 
 
 class AccessSourceRecord(msgspec.Struct):
-    """``authenticates`` and ``authorizes``: its place among those that are asked, from 1; null: it is not. ``remote``:
-    null if the node answers by itself."""
+    """``authenticates`` and ``authorizes``: the position of the source in each order of questions, from 1; null: the
+    source is not asked. ``remote``: null if the node answers without another server."""
 
     source: str
     authenticates: int | None
@@ -46,7 +46,7 @@ class AccessSources:
         calls.serve(self.records)
 
     def records(self) -> list[AccessSourceRecord]:
-        """In the order in which they authenticate; those that only authorize come last."""
+        """Return the sources in the order in which they authenticate, then the sources that only authorize."""
         access = self._server.access
         authenticating = [each.name for each in access.authentication.chain if each.name in access.sources]
         authorizing = [each.name for each in access.authorization.sources if each.name in access.sources]

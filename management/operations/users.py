@@ -261,7 +261,7 @@ class Users:
         await disconnect(gone, "access.users")
 
     async def tell_connected(self, names: Set[str] | None) -> None:
-        """As ``tell_rights``."""
+        """Send clients of these users their present rights, as ``tell_rights`` does."""
         await tell_rights(self._server.context, names)
 
 

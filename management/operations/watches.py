@@ -49,7 +49,7 @@ class Watches(Generic[W]):
         return watch
 
     def hold(self, key: str, who: str) -> W:
-        """As ``ask``, but ``who`` stays a reader until it leaves, however slow it is."""
+        """Return the observer as ``ask`` does. ``who`` remains a reader until ``leave``, however slowly it reads."""
         watch = self.ask(key, who)
         self._watches[key][1][who] = math.inf
         return watch

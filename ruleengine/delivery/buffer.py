@@ -471,7 +471,8 @@ class Buffer:
         return longest * self._rng.uniform(0.5, 1.0)
 
     def _due(self, key: str, pause: float) -> float:
-        """Return when a key with a refused row is tried again; after many refusals, after the breaker's pause."""
+        """Return the time at which a key with a refused row is tried again. Many refusals extend the pause to the
+        breaker's."""
         often = self._refused.get(key, 0) >= self._settings.breaker_failures
         return asyncio.get_running_loop().time() + (max(pause, self._settings.breaker_pause) if often else pause)
 

@@ -1,6 +1,6 @@
-"""Hops: the number of rules on this node and of bridges between brokers that a message has passed.
+"""Hops: how many rules on this node and bridges between brokers a message has passed.
 
-Within a node, ``Message.hops`` is the count; over a bridge with MQTT 5.0, the User Property ``bridge-hops`` is."""
+``Message.hops`` has the number within a node. A bridge with MQTT 5.0 sends it in the User Property ``bridge-hops``."""
 
 from __future__ import annotations
 

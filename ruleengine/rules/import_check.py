@@ -111,7 +111,9 @@ class ImportCheck:
     def _action(self, given: Mapping[str, Any], depth: int, count: list[int]) -> StoredAction | None:
         count[0] += 1
         if count[0] > MAX_ACTIONS or depth > MAX_FALLBACK_DEPTH:
-            raise RuleEngineError(WRONG, f"actions: more than {MAX_ACTIONS}, or fallbacks nested deeper than {MAX_FALLBACK_DEPTH}")
+            raise RuleEngineError(
+                WRONG, f"actions: more than {MAX_ACTIONS}, or fallbacks nested deeper than {MAX_FALLBACK_DEPTH}"
+            )
         kind = self._rules.action_types.get(given["name"])
         below = [self._action(each, depth + 1, count) for each in given.get("fallbacks", ())]
         if kind is None:

@@ -36,8 +36,8 @@ class DirectoryEntry:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """``entry``: an entry found by a search; further answers follow. ``code``: the result; None: there are further
-    answers."""
+    """An answer of the server. ``code`` is the result, or None if further answers follow. ``entry`` is an entry that a
+    search has found."""
 
     number: int
     code: int | None
