@@ -176,6 +176,7 @@ async def test_copies_and_a_node_that_runs_from_one(
 
     # The node and its disk are gone: another node runs it from the copy, as long as it owes the delayed message.
     assert second.process is not None
+    dashboard.watch.another_may_be_away = True
     second.process.process.kill()
     await second.process.process.wait()
     await asyncio.to_thread(shutil.rmtree, second.directory / "data")

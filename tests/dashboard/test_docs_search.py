@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.browser import PATIENCE
+from tests.support.patience import patience
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser
@@ -34,8 +35,8 @@ async def test_it_finds_a_page(browser: "Browser", tmp_path: Path) -> None:
     page.on("pageerror", lambda error: wrong.append(str(error)))
     await page.goto((tmp_path / "site" / "api" / "access.html").as_uri())
     await page.keyboard.press("s")
-    await page.locator("input.md-search__input").press_sequentially("retained messages")
+    await page.locator("input.md-search__input").press_sequentially("retained messages", timeout=patience(90) * 1000)
     found = page.locator(".md-search-result__item")
-    await found.first.wait_for(timeout=PATIENCE * 1000)
+    await found.first.wait_for(timeout=patience(PATIENCE) * 1000)
     assert await found.count() > 3 and not wrong
     await page.close()

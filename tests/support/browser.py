@@ -138,6 +138,7 @@ class Watch:
     """
 
     _REFUSED = re.compile(r"Failed to load resource: the server responded with a status of 4\d\d")
+    _ANOTHER_AWAY = re.compile(r"Failed to load resource: the server responded with a status of 500")
     _AWAY = re.compile(r"Failed to load resource: net::ERR_|ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED|502|503")
 
     def __init__(self, node: DashboardNode) -> None:
@@ -145,6 +146,8 @@ class Watch:
         self.seen: list[str] = []
         self.node_may_be_away = False
         """Set by a test that stops the node."""
+        self.another_may_be_away = False
+        """Set by a test that stops another node of the cluster: a question about it is answered with 500."""
 
     def allow(self, url: str) -> None:
         """A server that the pages may lead to."""
@@ -157,6 +160,8 @@ class Watch:
 
     def _console(self, message: ConsoleMessage) -> None:
         if message.type != "error" or self._REFUSED.match(message.text):
+            return
+        if self.another_may_be_away and self._ANOTHER_AWAY.match(message.text):
             return
         if not (self.node_may_be_away and self._AWAY.search(message.text)):
             self.seen.append(f"console: {message.text}")
