@@ -33,8 +33,8 @@ class NodeIdentity:
     """The identity of this node, on its disk. ``Members`` loads it at the start, and changes it when the node joins or
     leaves.
 
-    ``new`` is set if this is the first start with the data, and they outlive this start. ``left`` is set while this
-    node has left the cluster. ``copied`` is set if other nodes may have copies of its data.
+    ``new`` is set if this is the first start with the data: at level ``memory``, at each start. ``left`` is set while
+    this node has left the cluster. ``copied`` is set if other nodes may have copies of its data.
     ``refused_uids`` are the data that may not have this node's name, for example a directory that was forced out.
     """
 
@@ -42,7 +42,7 @@ class NodeIdentity:
         self._context = context
         self._wire = context.wire
         self._table = context.tables.open(TABLE, Identity)
-        self.new = False
+        self.new = True
         self.left = False
         self.copied = bool(context.settings.replicas)
         self.refused_uids: tuple[str, ...] = ()
@@ -53,9 +53,9 @@ class NodeIdentity:
         if not self._context.tables.durable:
             self._wire.identify(self._new_uid(), round(self._context.clock.wall() * 1000))
         elif row is None:
-            self.new = True
             self._wire.identify(self._new_uid(), 1)
         else:
+            self.new = False
             self._wire.identify(row.uid, row.incarnation + 1)
             self.refused_uids = row.refused_uids
             self.copied = self.copied or row.copied
