@@ -9,7 +9,7 @@ from ..config import ZoneSettings
 from ..loop.timers import Timer
 from ..mqtt import reason_codes
 from ..mqtt.constants import PUBACK, V5
-from ..mqtt.decoder import Packet
+from ..mqtt.decoder import Decoder, Packet
 from ..mqtt.encoder import Outgoing, ack, encode_within
 from ..mqtt.packets import Auth, Connack, Connect, Disconnect, Will
 from ..session.client_info import ClientInfo
@@ -105,7 +105,8 @@ class ListenerFacts:
 
     ``tls_username`` is "cn" or "dn" if the username comes from the client's certificate, "psk" if the username is the
     identity of its pre-shared key, otherwise empty. ``loopback``: all clients of the listener are on this machine.
-    ``proto_name`` and ``proto_ver``: the protocol of its clients; version 0 means the version of each CONNECT."""
+    ``proto_name`` and ``proto_ver``: the protocol of its clients; version 0 means the version of each CONNECT.
+    ``decoder``: for clients whose bytes are always whole packets."""
 
     name: str
     zone: ZoneSettings
@@ -115,6 +116,7 @@ class ListenerFacts:
     loopback: bool
     proto_name: str = "MQTT"
     proto_ver: int = 0
+    decoder: Decoder | None = None
 
 
 class Channel:
@@ -134,8 +136,6 @@ class Channel:
         "context",
         "end_reason",
         "exchange",
-        "flusher",
-        "limits",
         "listener",
         "log_position",
         "pending_check",
@@ -173,10 +173,8 @@ class Channel:
         self.context = context
         self.listener = listener
         self.zone = listener.zone
-        self.limits = listener.limits
         self.client = client
         self.connection = connection
-        self.flusher = flusher
         self.writer = OutboundWriter(
             flusher, connection.writer, context.clock, context.hooks, self.zone.max_outbox_bytes
         )
@@ -221,12 +219,20 @@ class Channel:
         # Number of records before the current packet (``durability.commit.written``); -1: wait for all records.
         self.log_position = 0
 
+    @property
+    def limits(self) -> Limits:
+        return self.listener.limits
+
     def use_version(self, version: int) -> None:
         """Set the protocol version of the CONNECT."""
         self.version = version
         if version == V5:
             self.writer = OutboundWriter5(
-                self.flusher, self.writer.target, self.context.clock, self.context.hooks, self.zone.max_outbox_bytes
+                self.writer.flusher,
+                self.writer.target,
+                self.context.clock,
+                self.context.hooks,
+                self.zone.max_outbox_bytes,
             )
 
     def limit_routing(self, quota: Quota | None) -> None:

@@ -172,6 +172,17 @@ class Decoder:
             packets.append(error)
         return packets
 
+    def another(self) -> "Decoder":
+        """Return a new decoder with the same limits and the same version."""
+        decoder = Decoder(self._topic_names, self.max_packet_size, self._max_connect_size, self._server_side)
+        decoder.version = self.version
+        return decoder
+
+    @property
+    def failed(self) -> bool:
+        """Return whether bytes were invalid, so that the decoder reads nothing more."""
+        return self._dead
+
     @property
     def missing(self) -> int:
         """Return how many bytes of the incomplete packet are still missing, as far as this is known."""

@@ -1,6 +1,7 @@
 """ClientInfo: the data about a client that all hooks, access checks and records use."""
 
 import ipaddress
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from ..config import ZoneSettings
@@ -13,6 +14,13 @@ def authority(host: str, port: int) -> str:
     if host.startswith("/"):
         return host
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+@lru_cache(4096)
+def shared_text(address: str) -> str:
+    """Return one object for all clients with this address: a load balancer's, or this machine's. Not ``sys.intern``,
+    because Python 3.12 never frees interned strings, and anyone can connect from many addresses."""
+    return address
 
 
 def unmapped(
@@ -89,6 +97,26 @@ pre-shared key; authentication before the start, or on another node; and a sourc
 PROVED_BY_TLS: Final = (CERTIFICATE, PSK)
 
 
+class Entrance(NamedTuple):
+    """The data that all clients of a listening socket have in common. ``loopback``: all clients of the *listener* are
+    on this machine."""
+
+    node: str
+    zone_name: str
+    sock_host: str
+    sock_port: int
+    loopback: bool
+    proto_name: str
+
+
+@lru_cache(1024)
+def entrance(
+    node: str, zone_name: str, sock_host: str, sock_port: int, loopback: bool, proto_name: str
+) -> Entrance:  # fmt: skip
+    """Return one object for all clients with these values."""
+    return Entrance(node, zone_name, sock_host, sock_port, loopback, proto_name)
+
+
 class ClientInfo(Publisher):
     """A client's identity. Created when its CONNECT arrives; also the ``publisher`` of its messages.
 
@@ -110,22 +138,17 @@ class ClientInfo(Publisher):
         "connected_at",
         "dn",
         "dropped",
+        "entrance",
         "expiry_interval",
         "is_bridge",
         "keep_alive",
-        "loopback",
-        "node",
         "packet_properties",
         "peer_port",
-        "proto_name",
         "proved_client_id",
-        "sock_host",
-        "sock_port",
         "stamp",
         "token",
         "traffic",
         "zone",
-        "zone_name",
     )
 
     def __init__(
@@ -142,26 +165,23 @@ class ClientInfo(Publisher):
         username: str | None = None,
         proto_ver: int = 0,
         proved_by: str = "",
+        sock_host: str = "",
+        proto_name: str = "MQTT",
     ) -> None:
         # The flags are next to each other and to the one of Publisher, where they use a byte each.
         self.is_superuser = False
         self.anonymous = True
         self.clean_start = True
         self.is_bridge = False
-        self.loopback = loopback  # whether all clients of its *listener* are on this machine
         self.proved_client_id = False
-        self.node = node
+        self.entrance = entrance(node, zone_name, sock_host, sock_port, loopback, proto_name)
         self.zone = zone
-        self.zone_name = zone_name
         self.listener = listener
         self.peer_host = peer_host
         self.peer_port = peer_port
-        self.sock_host = ""
-        self.sock_port = sock_port
         self.client_id = client_id
         self.username = username
         self.proved_by = proved_by
-        self.proto_name = "MQTT"
         self.proto_ver = proto_ver
         self.keep_alive = 0
         self.expiry_interval = 0
@@ -175,6 +195,31 @@ class ClientInfo(Publisher):
         self.stamp = 0  # of its CONNECT, in a cluster: of two clients with one identifier, the higher one stays
         self.traffic: Traffic | None = None
         self.dropped: dict[str, int] | None = None
+
+    @property
+    def node(self) -> str:
+        return self.entrance.node
+
+    @property
+    def zone_name(self) -> str:
+        return self.entrance.zone_name
+
+    @property
+    def sock_host(self) -> str:
+        return self.entrance.sock_host
+
+    @property
+    def sock_port(self) -> int:
+        return self.entrance.sock_port
+
+    @property
+    def loopback(self) -> bool:
+        """Whether all clients of its *listener* are on this machine."""
+        return self.entrance.loopback
+
+    @property
+    def proto_name(self) -> str:
+        return self.entrance.proto_name
 
     @property
     def user(self) -> str | None:

@@ -8,7 +8,6 @@ its timers and its end. ``connection_reader`` reads, ``connection_pauses`` stops
 
 import asyncio
 from fcntl import ioctl
-from functools import lru_cache
 from sys import getsizeof
 from termios import TIOCOUTQ
 from typing import Final, cast
@@ -19,7 +18,7 @@ from ..channel.closing import NORMAL
 from ..channel.context import ChannelContext
 from ..channel.packet_refusal import BEHIND
 from ..mqtt.decoder import TopicNames
-from ..session.client_info import ClientInfo, Traffic
+from ..session.client_info import ClientInfo, Traffic, shared_text
 from .connection_reader import ConnectionReader
 from .connection_writer import Flusher
 from .layer import raise_packet_limit
@@ -33,13 +32,6 @@ _SECOND_LOOK: Final = 0.05
 LINGER: Final = 2.0
 """Seconds for a client to read the last packet and close its side: closing at once with input unread would reset the
 connection, and the client would see neither CONNACK nor DISCONNECT."""
-
-
-@lru_cache(4096)
-def shared_text(address: str) -> str:
-    """Return one object for all clients with this address: a load balancer's, or this machine's. Not ``sys.intern``,
-    because Python 3.12 never frees interned strings, and anyone can connect from many addresses."""
-    return address
 
 
 class Connection(ConnectionReader):
@@ -85,9 +77,9 @@ class Connection(ConnectionReader):
             int(peer[1]),
             int(sock[1]),
             facts.loopback,
+            sock_host=str(sock[0]),
+            proto_name=facts.proto_name,
         )
-        client.sock_host = shared_text(str(sock[0]))
-        client.proto_name = facts.proto_name
         ssl_object = transport.get_extra_info("ssl_object")
         if ssl_object is not None:
             client.cn, client.dn = peer_identity(ssl_object)

@@ -88,7 +88,8 @@ class ConnectionReader(ConnectionPauses):
         self._listener = listener
         self.received_reads = 0
         self.received_packets = 0
-        self._decoder = Decoder(topic_names, facts.zone.max_packet_size, facts.zone.max_connect_size)
+        # None: the decoder is ``facts.decoder``.
+        self._decoder: Decoder | None = Decoder(topic_names, facts.zone.max_packet_size, facts.zone.max_connect_size)
         # Approximate size of the waiting packets in bytes.
         self._parked_bytes = 0
         self._decoded_bytes = 0
@@ -122,6 +123,8 @@ class ConnectionReader(ConnectionPauses):
         if self._closing:
             return
         decoder = self._decoder
+        if decoder is None:
+            decoder = self._shared_decoder()
         packets = decoder.feed(data)
         if decoder.pending >= LARGE_BEGINNING and decoder.missing >= LARGE_REST:
             self._expect_large()
@@ -158,21 +161,41 @@ class ConnectionReader(ConnectionPauses):
         if self._closing:
             return False
         if self._rates is not None:
-            self._charge(size, [], self._decoder.pending, context.clock.now())
+            pending = 0 if self._decoder is None else self._decoder.pending
+            self._charge(size, [], pending, context.clock.now())
         return True
+
+    def share_decoder(self) -> None:
+        """Decode all later bytes, which must be whole packets, with a decoder for all clients of the listener."""
+        decoder = self._decoder
+        if decoder is not None and not decoder.pending:
+            self._decoder = None
+            if self.facts.decoder is None:
+                self.facts.decoder = decoder
+
+    def _shared_decoder(self) -> Decoder:
+        """Return the shared decoder: a new one if the last bytes were not whole packets without an error."""
+        decoder = self.facts.decoder
+        assert decoder is not None, "share_decoder has set it"
+        if decoder.failed or decoder.pending:
+            decoder = self.facts.decoder = decoder.another()
+        decoder.version = self.channel.version
+        return decoder
 
     def _expect_large(self) -> None:
         """Prepare for the rest of a large packet, which comes next."""
         transport = self._transport
+        decoder = self._decoder
         if not self._newcomer:
             keep_freed_memory()
         if (
             transport is not None
+            and decoder is not None
             and self.channel.state == CONNECTED
             and not isinstance(transport, Layer)
             and transport.get_extra_info("ssl_object") is None
         ):
-            transport.set_protocol(LargePacket(self, transport, self._decoder))
+            transport.set_protocol(LargePacket(self, transport, decoder))
 
     def _look_at_connect(self, packets: list[Packet]) -> None:
         """Note the memory that a CONNECT uses besides its bytes: that counts before a login."""
@@ -480,7 +503,7 @@ class ConnectionReader(ConnectionPauses):
             size += _PACKET_BYTES * len(self._queued_packets) + max(self._parked_bytes, self._largest_read)
         if self._tls:
             size += self._largest_read  # TLS reads into a permanent buffer
-        return size + self._decoder.unfinished
+        return size + (0 if self._decoder is None else self._decoder.unfinished)
 
     @property
     def unfinished_bytes(self) -> int:
@@ -489,4 +512,4 @@ class ConnectionReader(ConnectionPauses):
             return 0
         transport = self._transport
         below = transport.held_bytes if isinstance(transport, Layer) else 0
-        return self._decoder.unfinished + below
+        return below if self._decoder is None else self._decoder.unfinished + below

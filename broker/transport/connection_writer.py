@@ -338,4 +338,4 @@ class ConnectionWriter:
         channel = self.channel
         session.advance(channel.context.clock.now())
         if session.replaying and channel.writer.parts is None:
-            channel.flusher.add(channel.writer)
+            channel.writer.flusher.add(channel.writer)

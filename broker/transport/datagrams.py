@@ -10,6 +10,7 @@ import socket
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
+from ..session.client_info import shared_text
 from .binding import bound_sockets
 from .dtls import DtlsError, DtlsSession, is_client_hello
 from .handshakes import Handshakes
@@ -28,6 +29,11 @@ MAX_WAITING: Final = 65_536
 """Bytes of the datagrams of a client that wait while the node does not read from it."""
 _DATAGRAM_BYTES: Final = 100
 """Approximate memory of a waiting datagram without its own bytes."""
+# Flags of a peer.
+_CLOSING: Final = 1
+_KEEPS: Final = 2  # its DTLS session, for the next peer
+_PAUSED: Final = 4
+_STAYS_NEWCOMER: Final = 8
 _FULL: Final = frozenset((errno.EAGAIN, errno.EWOULDBLOCK, errno.ENOBUFS, errno.ENOMEM))
 
 _Address = tuple[Any, ...]
@@ -46,7 +52,7 @@ class Datagrams:
         self._sockets: list[socket.socket] = []
         self.names: dict[int, _Address] = {}
         """The own address of each socket, by its descriptor: one for all peers."""
-        self._peers: dict[_Key, DatagramPeer] = {}
+        self._peers: dict[_Key | _Address, DatagramPeer] = {}  # by ``_place``
         self._newcomers: dict[DatagramPeer, None] = {}  # the oldest first
         self._accepting = False
         self._beacon_timer: asyncio.TimerHandle | None = None
@@ -133,9 +139,14 @@ class Datagrams:
             if not self._sockets:  # that was the last peer of a stopped listener
                 return
 
+    def _place(self, key: _Key) -> _Key | _Address:
+        """Return the key of a peer in ``_peers``: its address alone, which the peer has anyway, unless there are
+        several sockets or several clients behind the address. The sockets stay the same while there are peers."""
+        return key if key[2] or len(self._sockets) > 1 else key[1]
+
     def _receive(self, key: _Key, sock: socket.socket, data: bytes) -> None:
         dtls = self._listener.dtls
-        peer = self._peers.get(key)
+        peer = self._peers.get(self._place(key))
         if dtls is None or (peer is not None and not is_client_hello(data)):
             self._take(key, sock, data)
         # Until a new handshake is done, the session of before goes on: a ClientHello may be an old one, repeated by
@@ -145,7 +156,7 @@ class Datagrams:
 
     def _secured(self, key: _Key, sock: socket.socket, session: DtlsSession, found: list[bytes]) -> None:
         """Add the client of a completed handshake, in place of the previous client of the address."""
-        old = self._peers.pop(key, None)
+        old = self._peers.pop(self._place(key), None)
         if old is not None:
             old.abort()
         peer = self._created(key, sock, session)
@@ -153,7 +164,7 @@ class Datagrams:
             peer.take(data)
 
     def _take(self, key: _Key, sock: socket.socket, data: bytes) -> None:
-        peer = self._peers.get(key)
+        peer = self._peers.get(self._place(key))
         if peer is None:
             if not self._accepting or not self._listener.admits_datagrams(key[1][:2]):
                 return
@@ -162,7 +173,7 @@ class Datagrams:
 
     def renew(self, key: _Key, sock: socket.socket, data: bytes) -> None:
         """Pass a datagram to a new peer of the same address; the old peer ends itself."""
-        old = self._peers.pop(key, None)
+        old = self._peers.pop(self._place(key), None)
         if self._listener.dtls is None:
             self._take(key, sock, data)
         elif old is not None and self._accepting and self._listener.admits_datagrams(key[1][:2]):
@@ -175,7 +186,9 @@ class Datagrams:
             oldest = next(iter(self._newcomers))
             self.refuse("newcomers", oldest, "too many clients have not logged in")
             oldest.abort()
-        peer = self._peers[key] = DatagramPeer(self, sock, key, session)
+        host, *rest = key[1]
+        key = key[0], (shared_text(host), *rest), key[2]
+        peer = self._peers[self._place(key)] = DatagramPeer(self, sock, key, session)
         self._newcomers[peer] = None
         peer.open(self._listener)
         return peer
@@ -194,9 +207,29 @@ class Datagrams:
 
     def remove(self, key: _Key, peer: "DatagramPeer") -> None:
         """Remove a peer that has ended. The next datagram from its address begins a new conversation."""
-        if self._peers.get(key) is peer:
-            del self._peers[key]
+        place = self._place(key)
+        if self._peers.get(place) is peer:
+            del self._peers[place]
         self._close_unused()
+
+
+class _Waiting:
+    """The datagrams of a client that wait while the node does not read from it. ``size``: their memory."""
+
+    __slots__ = ("_datagrams", "size")
+
+    def __init__(self) -> None:
+        self._datagrams: deque[bytes] = deque()
+        self.size = 0
+
+    def add(self, data: bytes) -> None:
+        self._datagrams.append(data)
+        self.size += len(data) + _DATAGRAM_BYTES
+
+    def next(self) -> bytes:
+        data = self._datagrams.popleft()
+        self.size -= len(data) + _DATAGRAM_BYTES
+        return data
 
 
 class DatagramPeer(Layer):
@@ -205,8 +238,8 @@ class DatagramPeer(Layer):
 
     reads_to_the_end = True
 
-    __slots__ = ("_closing", "_datagrams", "_keeps", "_key", "_paused", "_protocol", "_session", "_sock", "_waiting",
-                 "_waiting_bytes", "room", "stays_newcomer")  # fmt: skip
+    __slots__ = ("_datagrams", "_flags", "_head", "_protocol", "_session", "_sock", "_waiting",
+                 "address", "room")  # fmt: skip
 
     def __init__(
         self, datagrams: Datagrams, sock: socket.socket, key: _Key, session: DtlsSession | None = None
@@ -214,26 +247,25 @@ class DatagramPeer(Layer):
         super().__init__()
         self._datagrams = datagrams
         self._sock = sock
-        self._key = key
+        self.address = key[1]
+        self._head = key[2]
         self._protocol: asyncio.Protocol
-        self._closing = False
-        self._keeps = False
-        self._paused = False
-        self._waiting: deque[bytes] | None = None
-        self._waiting_bytes = 0
+        self._flags = 0
+        self._waiting: _Waiting | None = None
         self._session = session
         # Bytes that it may be sent; -1: its address is proved, as by the cookie of DTLS.
         self.room = 0 if session is None else -1
-        self.stays_newcomer = False
 
     @property
-    def address(self) -> _Address:
-        return self._key[1]
+    def _key(self) -> _Key:
+        return self._sock.fileno(), self.address, self._head
+
+    def stay_newcomer(self) -> None:
+        """See ``gateway.GatewayLink``."""
+        self._flags |= _STAYS_NEWCOMER
 
     def open(self, listener: "Listener") -> None:
-        gateway = listener.gateway
-        assert gateway is not None
-        self._protocol = listener.connect_gateway(gateway)
+        self._protocol = listener.connect_gateway()
         self._protocol.connection_made(self)
 
     def datagram_received(self, data: bytes) -> None:
@@ -257,7 +289,8 @@ class DatagramPeer(Layer):
 
     def keep_session(self) -> None:
         """Keep the session when this peer ends, because ``renew`` follows."""
-        self._keeps = self._session is not None
+        if self._session is not None:
+            self._flags |= _KEEPS
 
     def end_session(self) -> None:
         """Tell the client that the session has ended."""
@@ -268,21 +301,20 @@ class DatagramPeer(Layer):
 
     def take(self, data: bytes) -> None:
         """Process a datagram, or keep it until the node reads from this client."""
-        if self._closing:
+        flags = self._flags
+        if flags & _CLOSING:
             return
         if self.room >= 0:
-            self.room += len(self._key[2]) + len(data)
-        if not self._paused:
+            self.room += len(self._head) + len(data)
+        if not flags & _PAUSED:
             self._protocol.data_received(data)
             return
-        size = len(data) + _DATAGRAM_BYTES
-        if self._datagrams.is_newcomer(self) or self._waiting_bytes + size > MAX_WAITING:
+        if self._datagrams.is_newcomer(self) or self.held_bytes + len(data) + _DATAGRAM_BYTES > MAX_WAITING:
             self._datagrams.refuse("datagrams_dropped", self, "the node does not read from this client at present")
             return
         if self._waiting is None:
-            self._waiting = deque()
-        self._waiting.append(data)
-        self._waiting_bytes += size
+            self._waiting = _Waiting()
+        self._waiting.add(data)
 
     # What the layer above uses
 
@@ -293,14 +325,14 @@ class DatagramPeer(Layer):
 
     @property
     def held_bytes(self) -> int:
-        return self._waiting_bytes
+        return 0 if self._waiting is None else self._waiting.size
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Send a datagram. A datagram that the system does not accept is lost, like one that the network loses."""
-        if self._closing or self._keeps:
+        if self._flags & (_CLOSING | _KEEPS):
             return
-        if self._key[2]:
-            data = self._key[2] + data
+        if self._head:
+            data = self._head + data
         if self.room >= 0:
             if len(data) > self.room:
                 self._datagrams.refuse("amplification", self, "an answer above what the client has sent")
@@ -325,12 +357,11 @@ class DatagramPeer(Layer):
         self.abort()
 
     def abort(self) -> None:
-        if not self._closing:
-            if not self._keeps:
+        if not self._flags & _CLOSING:
+            if not self._flags & _KEEPS:
                 self.end_session()
-            self._closing = True
+            self._flags |= _CLOSING
             self._waiting = None
-            self._waiting_bytes = 0
             self._datagrams.no_newcomer(self)
             asyncio.get_running_loop().call_soon(self._lost)
 
@@ -342,27 +373,26 @@ class DatagramPeer(Layer):
         return False
 
     def is_closing(self) -> bool:
-        return self._closing
+        return self._flags & _CLOSING != 0
 
     def is_reading(self) -> bool:
-        return not self._paused
+        return not self._flags & _PAUSED
 
     def pause_reading(self) -> None:
-        self._paused = True
+        self._flags |= _PAUSED
 
     def resume_reading(self) -> None:
-        if self._paused:
-            self._paused = False
-            if self._waiting:
+        if self._flags & _PAUSED:
+            self._flags &= ~_PAUSED
+            if self._waiting is not None:
                 asyncio.get_running_loop().call_soon(self._read_waiting)
 
     def _read_waiting(self) -> None:
-        while self._waiting and not self._paused:
-            data = self._waiting.popleft()
-            self._waiting_bytes -= len(data) + _DATAGRAM_BYTES
+        while self._waiting is not None and not self._flags & _PAUSED:
+            data = self._waiting.next()
+            if not self._waiting.size:
+                self._waiting = None
             self._protocol.data_received(data)
-        if not self._waiting:
-            self._waiting = None
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         pass  # nothing waits to be sent
@@ -375,10 +405,10 @@ class DatagramPeer(Layer):
             return self.address
         if name == "certificate_names":
             return default if self._session is None else self._session.names
-        return self._datagrams.names.get(self._key[0], default) if name == "sockname" else default
+        return self._datagrams.names.get(self._sock.fileno(), default) if name == "sockname" else default
 
     def raise_packet_limit(self, max_packet_size: int) -> None:
-        if self.stays_newcomer:
+        if self._flags & _STAYS_NEWCOMER:
             return
         self._datagrams.no_newcomer(self)
         if self._datagrams.challenge_bytes is None:

@@ -36,12 +36,21 @@ SEARCH_STEPS: Final = 10_000
 _TEXT: Final = 200
 _DECODERS: Final[dict[int, Decoder]] = {}
 """A decoder for each version, which keeps nothing: an idle client needs none of its own."""
-_NOTHING: Final = bytearray()
+
+# Flags of a layer.
+_TAKING: Final = 1  # the conversation processes a request
+_SCHEDULED: Final = 2
+_RELEASED: Final = 4  # the Connection may write again
+_LOGGED_IN: Final = 8
+_OVER: Final = 16
+_FAULTY: Final = 32
 
 
 class GatewayListener(Protocol):
     """The listener of a conversation: ``listener.Listener``."""
 
+    gateway: Gateway | None
+    gateway_settings: object
     gateway_shared: object
 
     def gateway_failed(self, error: Exception) -> None:
@@ -49,6 +58,18 @@ class GatewayListener(Protocol):
 
     def refuse(self, reason: str, setting: str, peer: tuple[str, int], detail: str = "") -> None:
         """Count what the conversation drops."""
+
+
+class _Beginning:
+    """The beginning of a request. ``seen``: number of its bytes that the conversation has seen; ``timer``: whether it
+    has to be passed again."""
+
+    __slots__ = ("data", "seen", "timer")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = bytearray(data)
+        self.seen = len(data)
+        self.timer: asyncio.TimerHandle | None = None
 
 
 class GatewayLayer(Layer, asyncio.Protocol):
@@ -61,15 +82,12 @@ class GatewayLayer(Layer, asyncio.Protocol):
     reads_to_the_end = True
 
     __slots__ = (
-        "_begun", "_channel", "_connection", "_decoder", "_faulty", "_gateway", "_held", "_limit", "_listener",
-        "_logged_in", "_loop", "_options", "_over", "_raw", "_released", "_renewal",
-        "_scheduled", "_seen", "_taking", "_timer", "_up", "_version",
+        "_begun", "_channel", "_connection", "_decoder", "_flags", "_held", "_limit", "_listener", "_raw", "_renewal",
+        "_up", "_version",
     )  # fmt: skip
 
     def __init__(
         self,
-        gateway: Gateway,
-        options: object,
         connection: Connection,
         max_size: int,
         listener: GatewayListener,
@@ -77,29 +95,19 @@ class GatewayLayer(Layer, asyncio.Protocol):
         """``max_size``: maximum bytes of one request before the login; ``raise_packet_limit`` sets the maximum after
         it."""
         super().__init__()
-        self._gateway = gateway
-        self._options = options
         self._connection = connection
         self._limit = max_size
         self._listener = listener
-        self._loop = asyncio.get_running_loop()
         self._decoder: Decoder | None = None  # with the beginning of a packet
         self._version = 0
         self._channel: GatewayChannel | None = None
-        self._held = _NOTHING  # the beginning of a request
-        self._seen = 0  # number of its bytes that the conversation has seen
-        self._timer: asyncio.TimerHandle | None = None  # whether it has to be passed again
+        self._held: _Beginning | None = None
         # Bytes of the client that have to be reported to the Connection; reported bytes without a packet yet.
         self._raw = 0
         self._begun = 0
         self._up: list[bytes] | None = None  # packets for the Connection
-        self._taking = False
-        self._scheduled = False
-        self._released = False  # the Connection may write again
         self._renewal: bytes | None = None  # for the next conversation of the address
-        self._logged_in = False
-        self._over = False
-        self._faulty = False
+        self._flags = 0
 
     # Towards the socket
 
@@ -107,7 +115,9 @@ class GatewayLayer(Layer, asyncio.Protocol):
         self.below = cast(asyncio.Transport, transport)
         self._connection.connection_made(self)
         try:
-            self._channel = self._gateway.channel(_Link(self), self._options)
+            listener = self._listener
+            assert listener.gateway is not None
+            self._channel = listener.gateway.channel(_Link(self), listener.gateway_settings)
         except Exception as error:
             self._broken(error)
 
@@ -115,8 +125,8 @@ class GatewayLayer(Layer, asyncio.Protocol):
         for data in unread(self.below, exc):
             self.data_received(data)
         self._look_again()
-        self._over = True
-        self._held = _NOTHING
+        self._flags |= _OVER
+        self._forget_beginning()
         self._connection.connection_lost(exc)
         channel, self._channel = self._channel, None
         try:
@@ -126,51 +136,54 @@ class GatewayLayer(Layer, asyncio.Protocol):
             self._listener.gateway_failed(error)
 
     def data_received(self, data: bytes) -> None:
-        if self._over or self._channel is None:
+        if self._flags & _OVER or self._channel is None:
             return
         self._raw += len(data)
-        size = len(self._held) + len(data)
-        if self._seen <= _LITTLE or size >= 2 * self._seen or size > self._limit:
+        held = self._held
+        if held is None:
             self._look(data)
         else:
-            self._held = self._held + data if self._held is _NOTHING else self._extended(data)
-            if self._timer is None:
-                self._timer = self._loop.call_later(self._seen / _SEEN_AGAIN, self._look_again)
+            size = len(held.data) + len(data)
+            held.data += data
+            if held.seen <= _LITTLE or size >= 2 * held.seen or size > self._limit:
+                self._look(None)
+            elif held.timer is None:
+                held.timer = asyncio.get_running_loop().call_later(held.seen / _SEEN_AGAIN, self._look_again)
         self._hand_on()
-
-    def _extended(self, data: bytes) -> bytearray:
-        self._held += data
-        return self._held
 
     def _look_again(self) -> None:
         """Pass the unseen part of a request to the conversation."""
-        if self._timer is not None:
-            self._look(b"")
+        if self._held is not None and self._held.timer is not None:
+            self._look(None)
         self._hand_on()
 
-    def _look(self, data: bytes) -> None:
-        """Pass the stored bytes and ``data`` to the conversation."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._over or self._channel is None:
+    def _forget_beginning(self) -> None:
+        held, self._held = self._held, None
+        if held is not None and held.timer is not None:
+            held.timer.cancel()
+
+    def _look(self, data: bytes | None) -> None:
+        """Pass ``data`` to the conversation; None: the beginning of a request that is held."""
+        if data is None:
+            assert self._held is not None
+            data = bytes(self._held.data)
+            self._forget_beginning()
+        channel, gateway = self._channel, self._listener.gateway
+        if self._flags & _OVER or channel is None or gateway is None:
             return
-        if self._held:
-            data = bytes(self._extended(data))
-        self._taking = True
+        self._flags |= _TAKING
         try:
-            used = self._channel.received(data)
-            whole = used >= len(data) or self._gateway.listener.datagram
-            self._held = _NOTHING if whole else bytearray(data[used:])
+            used = channel.received(data)
+            if used < len(data) and not gateway.listener.datagram:
+                self._held = _Beginning(data[used:])
         except GatewayError as error:
             self._refuse(MalformedPacket(_one_line(str(error))))
         except Exception as error:
             self._broken(error)
         finally:
-            self._taking = False
-        self._seen = len(self._held)
-        if self._seen > self._limit:
-            setting = "max_packet_size" if self._logged_in else "max_connect_size"
+            self._flags &= ~_TAKING
+        if self._held is not None and self._held.seen > self._limit:
+            setting = "max_packet_size" if self._flags & _LOGGED_IN else "max_connect_size"
             self._refuse(PacketTooLarge(f"more than {self._limit} bytes in a request", setting))
 
     def eof_received(self) -> bool:
@@ -186,14 +199,14 @@ class GatewayLayer(Layer, asyncio.Protocol):
     # Called by the conversation
 
     def send_up(self, packet: Outgoing) -> None:
-        if self._over:
+        if self._flags & _OVER:
             return
         if isinstance(packet, Connect):
             self._version = packet.version
         try:
             data = encode(packet, self._version)
         except ValueError as error:
-            if not self._taking:
+            if not self._flags & _TAKING:
                 raise
             raise GatewayError(f"{type(packet).__name__}: {error}") from error
         if self._up is None:
@@ -218,7 +231,7 @@ class GatewayLayer(Layer, asyncio.Protocol):
         self._listener.refuse(reason, setting, self.peer, _one_line(detail))
 
     def release(self) -> None:
-        self._released = True
+        self._flags |= _RELEASED
         self._hand_on_soon()
 
     def renew(self, data: bytes) -> None:
@@ -227,23 +240,24 @@ class GatewayLayer(Layer, asyncio.Protocol):
             self.below.keep_session()
 
     def _hand_on_soon(self) -> None:
-        if not self._taking and not self._scheduled:
-            self._scheduled = True
-            self._loop.call_soon(self._hand_on)
+        if not self._flags & (_TAKING | _SCHEDULED):
+            self._flags |= _SCHEDULED
+            asyncio.get_running_loop().call_soon(self._hand_on)
 
     def _hand_on(self) -> None:
         """Pass the packets to the Connection, and report all received bytes, whether they led to a packet or not: the
         Connection applies rate limits to them, and counts them before the login."""
-        self._scheduled = False
-        if self._released:
-            self._released = False
+        released = self._flags & _RELEASED
+        self._flags &= ~(_SCHEDULED | _RELEASED)
+        if released:
             self._connection.writer.resume_writing()
-        if self._over or not (self._up or self._raw):
+        if self._flags & _OVER or not (self._up or self._raw):
             return
         raw, self._raw = self._raw, 0
         data = b"" if self._up is None else b"".join(self._up)
         self._up = None
-        self._begun = len(self._held) if data else self._begun + raw
+        held = 0 if self._held is None else len(self._held.data)
+        self._begun = held if data else self._begun + raw
         self._connection.data_received(data, raw, self._begun)
         renewal, self._renewal = self._renewal, None
         if renewal is not None and isinstance(self.below, DatagramPeer):
@@ -260,7 +274,7 @@ class GatewayLayer(Layer, asyncio.Protocol):
             if isinstance(packet, MqttError):
                 self._broken(packet)
                 return
-            if self._faulty and not isinstance(packet, Disconnect):
+            if self._flags & _FAULTY and not isinstance(packet, Disconnect):
                 continue
             try:
                 channel.packet(Ack(packet >> 16, packet & 0xFFFF) if isinstance(packet, int) else packet)
@@ -283,31 +297,33 @@ class GatewayLayer(Layer, asyncio.Protocol):
 
     @property
     def held_bytes(self) -> int:
-        return len(self._held) + sum(map(len, self._up or ())) + super().held_bytes
+        held = 0 if self._held is None else len(self._held.data)
+        return held + sum(map(len, self._up or ())) + super().held_bytes
 
     def raise_packet_limit(self, max_packet_size: int) -> None:
         super().raise_packet_limit(max_packet_size)
         self._limit = max_packet_size
-        self._logged_in = True
+        self._flags |= _LOGGED_IN
+        self._connection.share_decoder()
 
     # The end
 
     def _refuse(self, error: MqttError) -> None:
         """End the connection. The conversation receives a DISCONNECT of 5.0, which it can express in its protocol."""
-        self._held = _NOTHING
+        self._forget_beginning()
         self._hand_on()
-        if not self._over:
-            self._over = True
+        if not self._flags & _OVER:
+            self._flags |= _OVER
             fail(self._connection.channel, error)
 
     def _broken(self, error: Exception) -> None:
         """End the connection because the gateway has a fault, but not within a call of the Connection."""
-        self._faulty = True
+        self._flags |= _FAULTY
         self._listener.gateway_failed(error)
-        if not self._over:
-            self._over = True
-            self._held = _NOTHING
-            self._loop.call_soon(internal_error, self._connection.channel)
+        if not self._flags & _OVER:
+            self._flags |= _OVER
+            self._forget_beginning()
+            asyncio.get_running_loop().call_soon(internal_error, self._connection.channel)
 
 
 def _one_line(text: str) -> str:
@@ -421,7 +437,7 @@ class _Link:
     def stay_newcomer(self) -> None:
         below = self._layer.below
         if isinstance(below, DatagramPeer):
-            below.stays_newcomer = True
+            below.stay_newcomer()
 
     def renew(self, data: bytes) -> None:
         self._layer.renew(data)

@@ -457,12 +457,12 @@ class Listener:
         while self._placeless and not self._full:
             self._start(*self._placeless.popleft(), loop)
 
-    def connect_gateway(self, gateway: Gateway) -> asyncio.Protocol:
+    def connect_gateway(self) -> asyncio.Protocol:
         """Return a new Connection of this listener with a new gateway conversation that translates for it."""
         from .gateway_layer import GatewayLayer
 
         connection = cast("Connection", self._connect(self))
-        layer = GatewayLayer(gateway, self.gateway_settings, connection, self.zone.max_connect_size, self)
+        layer = GatewayLayer(connection, self.zone.max_connect_size, self)
         return layer if self.intercept is None else self.intercept(layer)
 
     def _connection_of(self, transport: PolledTransport) -> None:
@@ -472,7 +472,7 @@ class Listener:
     def attach(self, below: asyncio.Transport, top: asyncio.Transport) -> None:
         """Give a transport its Connection, or a gateway conversation. ``top``: what these use as the transport."""
         gateway = self.gateway
-        connection = self.connect() if gateway is None else self.connect_gateway(gateway)
+        connection = self.connect() if gateway is None else self.connect_gateway()
         below.set_protocol(connection)
         connection.connection_made(top)
 

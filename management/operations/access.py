@@ -479,9 +479,9 @@ class Access:
         zone_name = found.settings.zone
         host, port = found.bind
         client = ClientInfo(
-            self._calls.name, found.zone, zone_name, found.label, address, 0, port, found.loopback, client_id, username
-        )
-        client.sock_host = host
+            self._calls.name, found.zone, zone_name, found.label, address, 0, port, found.loopback, client_id, username,
+            sock_host=host,
+        )  # fmt: skip
         client.proto_ver = V5
         return client
 

@@ -273,6 +273,19 @@ async def test_who_is_told_of_a_mistake(line: None, version: int, told: list[str
 
 
 @pytest.mark.asyncio
+async def test_a_packet_that_cannot_be_decoded_ends_one_connection(line: None) -> None:
+    """All clients of a listener share a decoder, which reads nothing more after an error."""
+    async with await start() as node:
+        stays, client = await LineNode(node).connected("stays"), await LineNode(node).connected("pump")
+        for _ in range(2):
+            client.say("PUB plant/# x", "PING")
+            assert (await client.hear(), await client.hear()) == ("END 129", "")
+            assert await stays.ask("PING") == "PONG"
+            client = await LineNode(node).connected("pump")
+            assert await client.ask("PING") == "PONG"
+
+
+@pytest.mark.asyncio
 async def test_requests_that_no_packet_can_carry(line: None, caplog: pytest.LogCaptureFixture) -> None:
     """They are mistakes of the client, and no faults of the gateway; whatever characters its reason has."""
     caplog.set_level(logging.INFO, "taipan")

@@ -1,7 +1,9 @@
 """MQTT-SN clients over UDP: their messages, sessions, Wills and sleep, beside MQTT clients on the same node."""
 
 import asyncio
+import gc
 import socket
+import tracemalloc
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -89,6 +91,38 @@ async def test_messages_in_both_directions(clients: Clients) -> None:
         assert await device.ask(sn.SnDisconnect()) == sn.SnDisconnect()
         await until(lambda: listener_of(node).current_connections == 0)
         assert listener_of(node).refused == {}
+
+
+async def test_the_memory_of_an_idle_client() -> None:
+    """At most 2.5 KiB, beside its entry in the last events of clients, which are limited in number."""
+    count, event = 200, 250
+    async with start() as node:
+        listener, loop, socks = listener_of(node), asyncio.get_running_loop(), []
+
+        async def connected(client_id: str) -> None:
+            sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            socks.append(sock)
+            sock.setblocking(False)
+            sock.connect(listener.bind)
+            sock.send(sn.encode(sn.SnConnect(client_id, True, False, 0)))
+            assert await asyncio.wait_for(loop.sock_recv(sock, 100), patience(5)) == sn.encode(
+                sn.SnConnack(sn.ACCEPTED)
+            )
+
+        try:
+            for number in range(50):
+                await connected(f"warm{number:05}")
+            gc.collect()
+            tracemalloc.start()
+            for number in range(count):
+                await connected(f"idle{number:05}")
+            gc.collect()
+            taken = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, "*/broker/*")])
+        finally:
+            tracemalloc.stop()
+            for each in socks:
+                each.close()
+        assert sum(each.size for each in taken.traces) / count < 2560 + event
 
 
 async def test_topics_of_each_kind(clients: Clients) -> None:

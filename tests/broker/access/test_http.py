@@ -46,8 +46,9 @@ class Source(HttpSource):
         super().__init__(msgspec.convert(settings, HttpAccessSettings), context)
 
 
-def client(username: str | None = "ann", **zone: Any) -> ClientInfo:
-    made = ClientInfo("n@h", ZoneSettings(**zone), peer_host="10.0.0.7", sock_port=1883, loopback=True)
+def client(username: str | None = "ann", proto_name: str = "MQTT", **zone: Any) -> ClientInfo:
+    settings = ZoneSettings(**zone)
+    made = ClientInfo("n@h", settings, peer_host="10.0.0.7", sock_port=1883, loopback=True, proto_name=proto_name)
     made.client_id, made.username = "c1", username
     made.proved_by = "users"
     made.cn, made.dn, made.mountpoint = "the cn", "CN=the cn", "m/"
@@ -79,8 +80,7 @@ async def test_every_placeholder(service: AuthService, how: str) -> None:
 
 async def test_the_protocol_of_a_gateway(service: AuthService) -> None:
     source = Source(auth_url=service.url("/auth"), auth_params={"protocol": "%r"})
-    device = client()
-    device.proto_name = "MQTT-SN"
+    device = client(proto_name="MQTT-SN")
     await source.authenticate(device, b"p")
     assert service.questions("/auth") == [{"protocol": "mqtt-sn"}]
     await source.stop()

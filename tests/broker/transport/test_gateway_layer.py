@@ -78,11 +78,12 @@ class Made:
     def __init__(self) -> None:
         self.above: Any = Above()
         self.faults: list[Exception] = []
-        gateway = Gateway(
+        self.gateway_settings = self.gateway_shared = None
+        self.gateway: Gateway | None = Gateway(
             name="x", listener=ListenerKind(name="x", protocol="x", scheme="x"), channel=self._channel,
             proto_name="X", proto_ver=1,
         )  # fmt: skip
-        self.layer = GatewayLayer(gateway, None, self.above, MOST, self)
+        self.layer = GatewayLayer(self.above, MOST, self)
         self.layer.connection_made(Below())
 
     def gateway_failed(self, error: Exception) -> None:
@@ -161,7 +162,7 @@ async def test_all_bytes_of_the_client_are_told() -> None:
     assert [size > 0 for size, *_ in told] == [True, False, True, True, False]
 
 
-async def test_after_a_fault_only_the_farewell_is_handed_on() -> None:
+async def test_after_a_fault_only_the_farewell_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     made = Made()
     conversation = made.conversation
     made.layer.data_received(b"CONNECT\n")
@@ -172,7 +173,7 @@ async def test_after_a_fault_only_the_farewell_is_handed_on() -> None:
     conversation.fault = fault
     publish = gateway_layer.encode(Message("t", b""), 5)
     made.above.channel = None
-    made.layer._loop = SimpleNamespace(call_soon=lambda *args: None)  # type: ignore[assignment]
+    monkeypatch.setattr(gateway_layer, "internal_error", lambda channel: None)
     made.layer.write(publish * 3)
     made.layer.write(publish)
     assert len(conversation.told) == 1 and len(made.faults) == 1
