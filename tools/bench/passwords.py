@@ -10,6 +10,7 @@ import hashlib
 import io
 import os
 import random
+import re
 import shutil
 import signal
 import sys
@@ -33,14 +34,15 @@ from tools.bench.page import write
 from tools.bench.results import commit, modules
 
 APP: Final = ("bench", "a secret of the bench")
-START: Final = 30.0
+START: Final = 120.0
 CONNACK: Final = 0x20
+_HEADERS: Final = {"Authorization": "Basic " + base64.b64encode(":".join(APP).encode()).decode()}
 
 
 class Node:
-    """The console script with a data directory of its own."""
+    """The console script with a data directory of its own. ``more``: further tables of its configuration."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, more: str = "") -> None:
         self.directory = directory
         self.port, self.api_port = free_port(), free_port()
         self.process: asyncio.subprocess.Process | None = None
@@ -57,7 +59,7 @@ bind = "127.0.0.1:{self.api_port}"
 [[management.apps]]
 id = "{APP[0]}"
 secret = "{APP[1]}"
-""",
+{more}""",
             encoding="utf-8",
         )
 
@@ -92,12 +94,19 @@ secret = "{APP[1]}"
         fields = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
+    async def failures(self, source: str) -> dict[str, int]:
+        """Return how often a source of access gave no answer since the start, by reason."""
+        url = f"http://127.0.0.1:{self.api_port}/api/v4/emqx_prometheus"
+        async with aiohttp.ClientSession(headers=_HEADERS) as session, session.get(url) as reply:
+            text = await reply.text()
+        found = re.findall(rf'^taipan_refusals_total{{.*reason="access_{source}_(\w+)".*}} (\d+)', text, re.MULTILINE)
+        return {reason: int(count) for reason, count in found if count != "0"}
+
     async def post(self, users: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], float]:
         """Send POST /auth_user; return the time that it took."""
         url = f"http://127.0.0.1:{self.api_port}/api/v4/auth_user"
         timeout = aiohttp.ClientTimeout(total=3600)
-        headers = {"Authorization": "Basic " + base64.b64encode(":".join(APP).encode()).decode()}
-        async with aiohttp.ClientSession(headers=headers, timeout=timeout) as session:
+        async with aiohttp.ClientSession(headers=_HEADERS, timeout=timeout) as session:
             begun = time.perf_counter()
             async with session.post(url, data=io.BytesIO(msgspec.json.encode(users))) as reply:
                 answer = await reply.json()

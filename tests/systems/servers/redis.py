@@ -66,6 +66,14 @@ class RedisServer(ServerProcess):
             assert not answer.startswith("-"), answer
             return answer
 
+    def say_all(self, commands: list[list[str]]) -> None:
+        """Many commands at once."""
+        with redis.Redis("127.0.0.1", self.port, password=self.password or None) as client:
+            pipeline = client.pipeline(transaction=False)
+            for words in commands:
+                pipeline.execute_command(*words)
+            pipeline.execute()
+
     def tell(self, *words: str) -> Any:
         """The whole answer to a command."""
         with redis.Redis(
