@@ -3,7 +3,8 @@
 
 import asyncio
 import logging
-from typing import Final, TypeVar
+from collections.abc import Coroutine
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -72,13 +73,26 @@ class Calls:
 
     async def call(self, node: str, method: str, argument: bytes, timeout: float | None = None) -> bytes:
         """See ``core.cluster.Cluster.call``."""
+        return await self.send_call(node, method, argument, timeout)
+
+    def send_call(
+        self, node: str, method: str, argument: bytes, timeout: float | None = None
+    ) -> Coroutine[Any, Any, bytes]:
+        """Send a question now, before everything that is sent later. The coroutine waits for the answer.
+
+        :raises CallFailed: the question is too long. :raises NodeUnreachable: this node is not connected to NATS."""
         if len(argument) + OVERHEAD > self._nats.max_payload:
             raise CallFailed(f"a request of {len(argument)} bytes exceeds max_payload of NATS")
         number = self._next
         self._next += 1
         loop = asyncio.get_running_loop()
         deadline = loop.time() + (self._context.settings.call_timeout if timeout is None else timeout)
-        first = await self._ask(node, Request(number, method, argument), deadline - loop.time())
+        first = self._ask(node, Request(number, method, argument), deadline - loop.time())
+        return self._whole_answer(node, number, first, deadline)
+
+    async def _whole_answer(self, node: str, number: int, asked: Coroutine[Any, Any, Reply], deadline: float) -> bytes:
+        loop = asyncio.get_running_loop()
+        first = await asked
         if first.failure:
             raise CallFailed(first.failure)
         if len(first.part) == first.size:
@@ -101,10 +115,17 @@ class Calls:
         self._nats.publish(self._context.subject("call", node), done)
         return b"".join(parts)
 
-    async def _ask(self, node: str, request: Request, timeout: float) -> Reply:
+    def _ask(self, node: str, request: Request, timeout: float) -> Coroutine[Any, Any, Reply]:
         data = self._context.wire.write(request)
         try:
-            answer = await self._nats.request(self._context.subject("call", node), data, max(timeout, 0.001))
+            asked = self._nats.send_request(self._context.subject("call", node), data, max(timeout, 0.001))
+        except Unavailable:
+            raise NodeUnreachable(f"{node}: this node is not connected to NATS") from None
+        return self._reply_of(node, asked)
+
+    async def _reply_of(self, node: str, asked: Coroutine[Any, Any, bytes]) -> Reply:
+        try:
+            answer = await asked
         except NoResponders:
             raise NodeUnreachable(f"{node} is not connected to NATS") from None
         except NoAnswer:

@@ -1,5 +1,6 @@
 """ClusterContext: the objects that all parts of the cluster share. ``server`` creates it."""
 
+from collections.abc import Callable
 from random import Random
 from typing import Final
 
@@ -20,6 +21,8 @@ PIECE_MESSAGES: Final = 256
 class ClusterContext:
     """What the parts of the cluster share.
 
+    Before a link sends a frame, it calls the functions in ``before_frame``. The other node receives their messages
+    before the frame.
     ``hosted_by`` names the node in whose process this lost node runs; it is empty if this node has a process of its
     own. ``refusals`` counts and logs messages that were refused or dropped. ``piece_messages`` is the number of queued
     messages that are sent to another node at once; the simulation uses a smaller one.
@@ -27,6 +30,7 @@ class ClusterContext:
 
     __slots__ = (
         "alarms",
+        "before_frame",
         "broker",
         "channels",
         "clock",
@@ -71,6 +75,7 @@ class ClusterContext:
         self.rng = rng
         self.version = version
         self.hosted_by = hosted_by
+        self.before_frame: list[Callable[[], None]] = []
         self.piece_messages = PIECE_MESSAGES
         self.refusals = Refusals(broker.metrics.refusals, clock.now)
         nats.on_unreadable = lambda: self.refusals.add(MALFORMED, "-", "-")

@@ -13,7 +13,7 @@ from taipan.broker.channel import undecided
 from taipan.broker.cluster.shared import retained, retained_order, settling
 from taipan.broker.cluster.shared.bucket_life import RECORD
 from taipan.broker.cluster.shared.retained import BUCKET
-from taipan.broker.cluster.wire import thing_key
+from taipan.broker.cluster.wire import node_key, thing_key
 from taipan.broker.core.cluster import RUNNING
 from taipan.broker.mqtt.constants import MESSAGE_EXPIRY_INTERVAL, PUBACK, PUBREC
 from tests.support.api import assert_refused
@@ -244,6 +244,46 @@ async def test_a_message_that_follows_a_clear_stays_though_the_clear_is_written_
             await clears
         await until_decided(cluster)
         await until_same(cluster, t=b"new")
+
+
+@pytest.mark.parametrize(
+    "kind", ["of a message", "of many messages", "after other messages", "of an unwritten message"]
+)
+async def test_a_clear_is_asked_about_before_its_message_is_sent_to_other_nodes(kind: str) -> None:
+    """Otherwise a message that follows the clear at another node may overtake the question, and count as older."""
+    async with cluster_nodes(2, cluster={"strict_subscribe": True}) as cluster:
+        topics = [f"t/{number}" for number in range(200 if kind == "of many messages" else 1)]
+        publisher = await cluster[1].client("clears")
+        for topic in topics:
+            await publisher.publish(topic, b"old", qos=1, retain=True)
+        await until_decided(cluster)
+        client = await cluster[0].client("follows")
+        await client.subscribe("t/#", qos=1, no_local=True, retain_handling=2)
+        way, link = (cluster.name(1), cluster.name(0)), f".link.{node_key(cluster.name(0))}"
+        raw = cluster.clients[1]
+        publish = raw.publish
+
+        def slow_after_the_link(subject: str, data: bytes) -> None:
+            publish(subject, data)
+            if subject.endswith(link):
+                cluster.hub.delays[way] = (0.3, 0.3)
+
+        packets = [Publish(topic, b"", 0, True) for topic in topics]
+        if kind == "after other messages":
+            packets[:0] = [Publish("t/before", b"x", 0)] * 3
+        with slow_writes(cluster, 1, 0.2):
+            if kind == "of an unwritten message":
+                await publisher.send(Publish(topics[0], b"unwritten", 0, True))
+                await client.expect_publish(topic=topics[0], payload=b"unwritten")
+                assert part(cluster[1]).pending
+            raw.publish = slow_after_the_link  # type: ignore[method-assign]
+            await publisher.send(*packets)
+            for packet in packets:
+                await client.expect_publish(topic=packet.topic, payload=packet.payload)
+                if not packet.payload:
+                    await client.send(Publish(packet.topic, b"new", 0, True))
+        await until_decided(cluster)
+        await until_same(cluster, **dict.fromkeys(topics, b"new"))
 
 
 @pytest.mark.parametrize("version", [4, 5])

@@ -15,10 +15,10 @@ import asyncio
 import contextvars
 import heapq
 import itertools
-from collections.abc import Awaitable, Callable, Sequence, Set
+from collections.abc import Awaitable, Callable, Coroutine, Sequence, Set
 from functools import partial
 from random import Random
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from taipan.broker.cluster.nats.interface import (
     BUCKETS,
@@ -594,6 +594,9 @@ class VirtualNatsClient:
         self.handlers.setdefault(subject, []).append(handler)
 
     async def request(self, subject: str, data: bytes, timeout: float) -> bytes:
+        return await self.send_request(subject, data, timeout)
+
+    def send_request(self, subject: str, data: bytes, timeout: float) -> Coroutine[Any, Any, bytes]:
         self.on_operation(f"request {subject}")
         if not self.connected:
             raise Unavailable("not connected")
@@ -605,8 +608,14 @@ class VirtualNatsClient:
                 answer.set_result(reply)
 
         self.handlers[inbox] = [replied]
+        listening = self.hub.publish(self, subject, data, inbox)
+        return self._answered(subject, inbox, listening, answer, timeout)
+
+    async def _answered(
+        self, subject: str, inbox: str, listening: int, answer: asyncio.Future[bytes], timeout: float
+    ) -> bytes:
         try:
-            if self.hub.publish(self, subject, data, inbox) == 0:
+            if not listening:
                 raise NoResponders(f"nothing listens on {subject}")
             async with asyncio.timeout(timeout):
                 return await answer

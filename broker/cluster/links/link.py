@@ -283,6 +283,8 @@ class Link:
         messages: list[tuple[object, ...]],
         runs: list[tuple[object, ...]],
     ) -> int:
+        for each in self._context.before_frame:
+            each()
         who = [
             (
                 each.client_id,

@@ -1,8 +1,8 @@
 """MemberNats: NATS for the parts of the cluster. A node that is not a member behaves as if it had no connection: it
 asks no node, and changes nothing in the buckets. Its watches continue."""
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Final
 
 from ..nats.interface import ATTEMPT, BucketEntry, BucketWrite, Nats, Unavailable, Watch
 
@@ -61,8 +61,11 @@ class MemberNats:
         self.raw.subscribe(subject, handler)
 
     async def request(self, subject: str, data: bytes, timeout: float) -> bytes:
+        return await self.send_request(subject, data, timeout)
+
+    def send_request(self, subject: str, data: bytes, timeout: float) -> Coroutine[Any, Any, bytes]:
         self.check()
-        return await self.raw.request(subject, data, timeout)
+        return self.raw.send_request(subject, data, timeout)
 
     async def write(
         self,

@@ -4,9 +4,9 @@ import asyncio
 import logging
 import ssl
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from ...config import BrokerSettings, ClusterSettings
@@ -296,11 +296,17 @@ class NatsClient:
             await connection.subscribe(subject, _plain(handler))
 
     async def request(self, subject: str, data: bytes, timeout: float) -> bytes:
+        return await self.send_request(subject, data, timeout)
+
+    def send_request(self, subject: str, data: bytes, timeout: float) -> Coroutine[Any, Any, bytes]:
         connection = self._connection
         if connection is None or not self.connected:
             raise Unavailable("not connected")
+        return self._answered(connection.send_request(subject, data, timeout))
+
+    async def _answered(self, answer: asyncio.Future[bytes]) -> bytes:
         try:
-            return await connection.request(subject, data, timeout)
+            return await answer
         except ConnectionLost:
             raise NoAnswer("the connection broke") from None
 

@@ -15,7 +15,7 @@ import ssl
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 from urllib.parse import urlsplit
 
 import msgspec
@@ -220,7 +220,8 @@ class NatsConnection:
         # Waiters for PONG; None: there is no waiter, and the ping only checks that the server is alive.
         self._pings: deque[asyncio.Future[None] | None] = deque()
         self._pinging: asyncio.TimerHandle | None = None
-        self._requests: dict[str, asyncio.Future[Msg]] = {}
+        # By reply subject: the subject and the answer.
+        self._requests: dict[str, tuple[str, asyncio.Future[bytes]]] = {}
         self._batches: list[Answers] = []
         self._next = 0
         self._inbox = self.inbox()
@@ -362,14 +363,14 @@ class NatsConnection:
         self._why_lost = error
         if self._pinging is not None:
             self._pinging.cancel()
-        waiting = [each for each in (self._greeted, *self._pings, *self._requests.values()) if each is not None]
+        requests = [answer for _, answer in self._requests.values()]
+        waiting = [each for each in (self._greeted, *self._pings, *requests) if each is not None]
         self._pings.clear()
         for answers in self._batches:
             answers.end_waiting()
         for future in waiting:
             if not future.done():
-                future.set_exception(ConnectionLost())
-                future.exception()  # no waiter is not an error
+                _fail(future, ConnectionLost())
 
     @property
     def max_payload(self) -> int:
@@ -519,29 +520,39 @@ class NatsConnection:
         await self._pong_within(2.0)
 
     async def request(self, subject: str, data: bytes, timeout: float, headers: dict[str, str] | None = None) -> bytes:
-        """:raises NoResponders: there is no subscriber. :raises NoAnswer: no answer in time. :raises Unavailable: it
-        was not sent. :raises ConnectionLost: the connection broke before the answer."""
+        return await self.send_request(subject, data, timeout, headers)
+
+    def send_request(
+        self, subject: str, data: bytes, timeout: float, headers: dict[str, str] | None = None
+    ) -> asyncio.Future[bytes]:
+        """Send a request now. Return the future of its answer, whose errors are ``NoResponders``, ``NoAnswer`` and
+        ``ConnectionLost``.
+
+        :raises Unavailable: it was not sent."""
         if self.lost.is_set():
             raise Unavailable("not connected")
         self._next += 1
         reply = f"{self._inbox}.{self._next}"
-        answer: asyncio.Future[Msg] = self._loop.create_future()
+        answer: asyncio.Future[bytes] = self._loop.create_future()
         lines = b"" if headers is None else header_lines(headers)
         if len(lines) + len(data) > self.max_payload:
             raise Unavailable(f"{len(data)} bytes are more than max_payload of the NATS server allows")
-        self._requests[reply] = answer
-        try:
-            self._send(*published(subject, reply, lines, data))
-            async with asyncio.timeout(timeout):
-                message = await answer
-        except TimeoutError:
-            by = " from NATS" if subject.startswith("$") else ""
-            raise NoAnswer(f"no answer{by} to {subject}") from None
-        finally:
+        timer = self._loop.call_later(timeout, self._end_request, reply)
+
+        def ended(_: asyncio.Future[bytes]) -> None:
+            timer.cancel()
             del self._requests[reply]
-        if message.has_status and (message.headers or {}).get("Status") == "503":
-            raise NoResponders(f"nothing listens on {subject}")
-        return message.data
+
+        answer.add_done_callback(ended)
+        self._requests[reply] = (subject, answer)
+        self._send(*published(subject, reply, lines, data))
+        return answer
+
+    def _end_request(self, reply: str) -> None:
+        subject, answer = self._requests[reply]
+        if not answer.done():
+            by = " from NATS" if subject.startswith("$") else ""
+            _fail(answer, NoAnswer(f"no answer{by} to {subject}"))
 
     async def request_many(
         self, subject: str, requests: Sequence[tuple[str, int, bytes]], timeout: float
@@ -571,11 +582,20 @@ class NatsConnection:
 
     def _on_reply(self, message: Msg) -> None:
         subject = message.subject
-        answer = self._requests.get(subject)
-        if answer is None:
+        request = self._requests.get(subject)
+        if request is None:
             number = int(subject[subject.rindex(".") + 1 :])
             for answers in self._batches:
                 if answers.first <= number < answers.end:
                     answers.take(number, message)
-        elif not answer.done():
-            answer.set_result(message)
+        elif not request[1].done():
+            if message.has_status and (message.headers or {}).get("Status") == "503":
+                _fail(request[1], NoResponders(f"nothing listens on {request[0]}"))
+            else:
+                request[1].set_result(message.data)
+
+
+def _fail(future: asyncio.Future[Any], error: Exception) -> None:
+    """End a future with an error. No waiter is not an error."""
+    future.set_exception(error)
+    future.exception()

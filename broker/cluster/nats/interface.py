@@ -1,7 +1,7 @@
 """Nats: the cluster's interface to NATS, and its errors. ``client`` implements it."""
 
-from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final, NamedTuple, Protocol
 
 BUCKETS: Final = ("members", "routes", "sessions", "rows", "wills", "retained")
 """JetStream key-value buckets, each with the last value of a key; on the server their names begin with
@@ -124,6 +124,12 @@ class Nats(Protocol):
 
         :raises NoResponders: there is no subscriber. :raises NoAnswer: no reply in time. :raises Unavailable: there is
         no connection."""
+
+    def send_request(self, subject: str, data: bytes, timeout: float) -> Coroutine[Any, Any, bytes]:
+        """Send a request now, before everything that is sent later. The coroutine waits for the reply, as ``request``
+        does.
+
+        :raises Unavailable: there is no connection."""
 
     async def write(
         self,

@@ -173,13 +173,18 @@ class ClusterRetained(SharedMap[RetainedChange, _Known, str, tuple[str, Retained
         change.at = at
         change.restored = False
         change.moment = moment
+        change.asking, change.until = None, {}
+        clear = self._broker.retained.get(topic) is None
         if not writable:
             change.late = True
+        elif clear and self.joined and self._settling.may_ask:
+            # Before links send the clear: a client that receives it may retain a message at another node immediately.
+            change.asking = self._settling.ask(change.name, moment[1])
         change.base = max(change.base, base, self._deleted.get(change.name, 0))
         # In the same batch as the message itself: an acknowledged change outlives this process, and is written later.
         self._unwritten.note(change)
         # While the bucket can be written, a retained message is acknowledged when it is on this node's disk.
-        return None if writable and self._broker.retained.get(topic) is not None else change.decision()
+        return None if writable and not clear else change.decision()
 
     def _change(self, topic: str, base: int, at: float) -> RetainedChange:
         name = thing_key(topic)
@@ -258,7 +263,12 @@ class ClusterRetained(SharedMap[RetainedChange, _Known, str, tuple[str, Retained
         settled = NOBODY
         if clear:
             skew = change.at - change.moment[1]
-            settled = await self._settling.elsewhere(change.name, change.moment[1])
+            asking, change.asking = change.asking, None
+            known = change.until
+            settled = await self._settling.elsewhere(change.name, change.moment[1], asking)
+            # An earlier answer is more precise: its question was sent before the message of the clear.
+            known.update({**settled.until, **known})
+            settled = Settled(known, settled.complete)
             if change.restored or self._clock.skew - skew > JUMP:  # it is not certain how long ago the clear was
                 settled = Settled({}, settled.complete)
         entry: BucketEntry | None = None

@@ -8,7 +8,7 @@ here is decided from values; ``retained`` reads and writes the bucket.
 import asyncio
 from typing import Final, NamedTuple
 
-from .settling import BEFORE, Moment
+from .settling import BEFORE, Moment, Settled
 from .shared_map import SharedChange
 
 PROMPT: Final = 1.0
@@ -34,10 +34,24 @@ class RetainedChange(SharedChange):
     grows with each change, and ``sent`` is the count that is written together with other topics. ``restored``: the
     change was made before this node's start, and the node may have forgotten later changes. ``waiting`` has futures,
     each with the count of a change: they are done when the bucket has that change, or a later one. ``row`` is the row
-    that has the change (``unwritten``).
+    that has the change (``unwritten``). If the change is a clear, ``asking`` is the question that was sent before its
+    message, and ``until`` what was answered so far (``Settled.until``).
     """
 
-    __slots__ = ("at", "base", "count", "expired", "moment", "restored", "row", "sent", "topic", "waiting")
+    __slots__ = (
+        "asking",
+        "at",
+        "base",
+        "count",
+        "expired",
+        "moment",
+        "restored",
+        "row",
+        "sent",
+        "topic",
+        "until",
+        "waiting",
+    )
 
     def __init__(self, name: str, topic: str, base: int, at: float) -> None:
         super().__init__(name)
@@ -49,6 +63,8 @@ class RetainedChange(SharedChange):
         self.restored = False
         self.row = ""
         self.moment = BEFORE
+        self.asking: asyncio.Task[dict[str, Settled]] | None = None
+        self.until: dict[str, Moment] = {}
         self.waiting: list[tuple[int, asyncio.Future[None]]] = []
 
     def decision(self) -> asyncio.Future[None]:

@@ -26,6 +26,9 @@ LONGEST_ANSWER_TIMEOUT: Final = 16.0
 """The most seconds that a question waits. Otherwise, one more lost message could delay a clear by hours."""
 AGAIN: Final = 0.1
 """Seconds until a node is asked again that could not be asked, for example because it is not connected to NATS."""
+_MOST_EARLY: Final = 64
+"""The limit of questions without answers. Beyond it, for example while a node hangs, a key is only asked about when its
+clear can be written."""
 _DRIFT: Final = 0.001
 """By how much of a duration it may be longer by another node's clock."""
 
@@ -57,6 +60,35 @@ class Settled(NamedTuple):
 NOBODY: Final = Settled({}, True)
 
 
+class _Call:
+    """A question that was sent to the start ``to`` of a node: its uid and incarnation. ``answered`` reports its
+    answer."""
+
+    __slots__ = ("answer", "answered", "to")
+
+    def __init__(self, answer: asyncio.Future[bytes], to: tuple[str, int]) -> None:
+        self.answer = answer
+        self.to = to
+        self.answered = Changes()
+
+    def ended(self, _: asyncio.Future[bytes]) -> None:
+        if not self.answer.cancelled():
+            self.answer.exception()  # asyncio logs one that no task has read, for example because this node stops
+        self.answered.tell()
+
+
+class _Question:
+    """Keys that other nodes are asked about together, each with the time of its clear; and the first call to each
+    node."""
+
+    __slots__ = ("asked", "asking", "calls")
+
+    def __init__(self) -> None:
+        self.asked: dict[str, float] = {}
+        self.asking: asyncio.Task[dict[str, Settled]] | None = None
+        self.calls: list[tuple[Peer, _Call]] = []
+
+
 class Settling:
     """The questions about cleared topics to other nodes, and the answers of this node. ``ClusterRetained`` calls
     ``elsewhere`` before it writes a clear.
@@ -81,46 +113,87 @@ class Settling:
         self._calls = calls
         self._tasks = tasks
         self._written = written
-        # Keys that other nodes are asked about together, each with the time of its clear, and their answer.
-        self._asked: dict[str, float] = {}
-        self._asking: asyncio.Task[dict[str, Settled]] | None = None
+        # What is asked in this iteration, and all questions without answers.
+        self._question: _Question | None = None
+        self._under_way: set[asyncio.Task[dict[str, Settled]]] = set()
+        context.before_frame.append(self.send)
         calls.serve(SETTLE, self._answer)
 
     def stop(self) -> None:
         """Forget the questions, whose tasks were cancelled."""
-        self._asked = {}
-        self._asking = None
+        self._question = None
 
     @property
     def moment(self) -> Moment:
         """The present moment at this node."""
         return self._wire.incarnation, self._clock.now()
 
-    async def elsewhere(self, name: str, at: float) -> Settled:
-        """Return what the other nodes answer about a key that was cleared at a time (``Clock.now``)."""
-        self._asked[name] = at
-        asking = self._asking
-        if asking is None:
-            asking = self._asking = self._tasks.run(self._ask_others())
-        return (await asyncio.shield(asking))[name]
+    def ask(self, name: str, at: float) -> asyncio.Task[dict[str, Settled]]:
+        """Ask the other nodes about a key that was cleared at a time (``Clock.now``), together with all other clears of
+        this iteration. The question is sent before any later message of a link."""
+        question = self._question
+        if question is None:
+            question = self._question = _Question()
+            question.asking = self._tasks.run(self._ask_others(question))
+            self._under_way.add(question.asking)
+            question.asking.add_done_callback(self._under_way.discard)
+        question.asked[name] = at
+        assert question.asking is not None
+        return question.asking
 
-    async def _ask_others(self) -> dict[str, Settled]:
+    @property
+    def may_ask(self) -> bool:
+        """Whether few enough questions wait for answers that another one may be asked before it is necessary."""
+        return len(self._under_way) < _MOST_EARLY
+
+    async def elsewhere(self, name: str, at: float, asking: asyncio.Task[dict[str, Settled]] | None = None) -> Settled:
+        """Return what the other nodes answer about a key that was cleared at a time. ``asking`` is the result of an
+        earlier ``ask``."""
+        return (await asyncio.shield(asking or self.ask(name, at)))[name]
+
+    def send(self) -> None:
+        """Send what is to be asked, now."""
+        question, self._question = self._question, None
+        if question is not None:
+            peers = [peer for peer in self._peers.values() if self._may_answer(peer)]
+            data = self._encoded(question.asked)
+            question.calls = [(peer, self._call(peer, data, ANSWER_TIMEOUT)) for peer in peers]
+
+    async def _ask_others(self, question: "_Question") -> dict[str, Settled]:
         await asyncio.sleep(0)  # all clears of this iteration together
-        self._asking = None
-        asked, self._asked = self._asked, {}
-        peers = list(self._peers.values())
-        may_answer = [peer for peer in peers if self._may_answer(peer)]
-        answers = await asyncio.gather(*(self._ask(peer, asked) for peer in may_answer))
-        found = [(peer.uid, answer) for peer, answer in zip(may_answer, answers, strict=True) if answer is not None]
+        if question is self._question:
+            self.send()
+        asked, calls = question.asked, question.calls
+        count = len(self._peers)
+        answers = await asyncio.gather(*(self._ask(peer, asked, call) for peer, call in calls))
+        found = [(peer.uid, answer) for (peer, _), answer in zip(calls, answers, strict=True) if answer is not None]
         settled = {}
         for number, name in enumerate(asked):
             each = [(uid, answer[number]) for uid, answer in found]
             until = {uid: answer.until for uid, answer in each if answer.until is not None}
-            settled[name] = Settled(until, len(until) == len(peers) and all(answer.written for _, answer in each))
+            settled[name] = Settled(until, len(until) == count and all(answer.written for _, answer in each))
         return settled
 
-    async def _ask(self, peer: Peer, asked: dict[str, float]) -> list[SettleAnswer] | None:
-        """Ask a node until it answers, is Suspect, or has stopped. Return ``None`` if there is no answer.
+    def _encoded(self, asked: dict[str, float]) -> bytes:
+        now = self._clock.now()
+        return msgspec.msgpack.encode([(name, now - at) for name, at in asked.items()])
+
+    def _call(self, peer: Peer, question: bytes, timeout: float) -> "_Call":
+        """Send a question now."""
+        try:
+            asked = self._calls.send_call(peer.name, SETTLE, question, timeout)
+        except (CallFailed, NodeUnreachable) as error:
+            answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+            answer.set_exception(error)
+        else:
+            answer = self._tasks.run(asked)
+        call = _Call(answer, (peer.uid, peer.incarnation))
+        answer.add_done_callback(call.ended)
+        return call
+
+    async def _ask(self, peer: Peer, asked: dict[str, float], call: "_Call") -> list[SettleAnswer] | None:
+        """Wait for the answer to a question, and ask again until there is one, or the node is Suspect, or has stopped.
+        Return ``None`` if there is no answer.
 
         Each question says how long ago the clear was. Therefore the answer is right however late the question arrives,
         and whatever the other node's clock says.
@@ -128,11 +201,9 @@ class Settling:
         loop = asyncio.get_running_loop()
         timeout = ANSWER_TIMEOUT
         while True:
-            now = self._clock.now()
-            question = msgspec.msgpack.encode([(name, now - at) for name, at in asked.items()])
             began = loop.time()
             try:
-                answer = await self._ask_once(peer, question, timeout)
+                answer = await self._answer_of(peer, call)
                 answers = self._calls.decoded(peer.name, answer, list[SettleAnswer])
                 return answers if len(answers) == len(asked) else None
             except CallFailed as error:
@@ -146,32 +217,25 @@ class Settling:
             if waited > 0.9 * timeout:  # not if the node could not be asked, or has started again
                 timeout = min(2 * timeout, LONGEST_ANSWER_TIMEOUT)
             await asyncio.sleep(max(AGAIN - waited, 0.0))
+            call = self._call(peer, self._encoded(asked), timeout)
 
-    async def _ask_once(self, peer: Peer, question: bytes, timeout: float) -> bytes:
-        """Ask a node, and return its answer.
+    async def _answer_of(self, peer: Peer, call: "_Call") -> bytes:
+        """Return the answer of a node.
 
         :raises CallFailed: the node runs, and cannot answer.
         :raises NodeUnreachable: there is no answer in time, or the node has stopped or started again before it.
         """
-        start = peer.uid, peer.incarnation
-        answered = Changes()
-        call = asyncio.ensure_future(self._calls.call(peer.name, SETTLE, question, timeout))
-
-        def ended(_: asyncio.Future[bytes]) -> None:
-            if not call.cancelled():
-                call.exception()  # asyncio logs one that nobody has asked for, for example because this node stops
-            answered.tell()
+        answer = call.answer
 
         def is_over() -> bool:
-            return call.done() or (peer.uid, peer.incarnation) != start or not self._may_answer(peer)
+            return answer.done() or (peer.uid, peer.incarnation) != call.to or not self._may_answer(peer)
 
-        call.add_done_callback(ended)
         try:
-            await until(is_over, answered, self._members_changed)
-            if call.done():
-                return call.result()
+            await until(is_over, call.answered, self._members_changed)
+            if answer.done():
+                return answer.result()
         finally:
-            call.cancel()
+            answer.cancel()
         raise NodeUnreachable(f"{peer.name} has stopped, or started again, before it answered")
 
     def _may_answer(self, peer: Peer) -> bool:

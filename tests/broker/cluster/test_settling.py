@@ -1,7 +1,7 @@
 """How long a node waits for the other nodes that it asks before it clears a retained message, in virtual time."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -44,7 +44,8 @@ class Asking:
         self.peers = {"b@h": self.peer}
         self.changes = Changes()
         self.tasks = Tasks()
-        context = SimpleNamespace(clock=SimpleNamespace(now=self._loop.time), wire=SimpleNamespace(incarnation=1))
+        clock, wire = SimpleNamespace(now=self._loop.time), SimpleNamespace(incarnation=1)
+        context = SimpleNamespace(clock=clock, wire=wire, before_frame=[])
         self.settling = Settling(
             cast("ClusterContext", context), cast("Members", self), cast("Calls", self), self.tasks, self._written
         )
@@ -58,8 +59,11 @@ class Asking:
     def decoded(self, node: str, data: bytes, kind: Any) -> Any:
         return msgspec.msgpack.decode(data, type=kind)
 
-    async def call(self, node: str, method: str, argument: bytes, timeout: float) -> bytes:
+    def send_call(self, node: str, method: str, argument: bytes, timeout: float) -> Coroutine[None, None, bytes]:
         self.asked.append((round(self._loop.time(), 3), timeout))
+        return self._answered(timeout)
+
+    async def _answered(self, timeout: float) -> bytes:
         try:
             async with asyncio.timeout(timeout):
                 await self._reply()
