@@ -343,8 +343,8 @@ class Broker:
             self._ids.give(message)
 
     def route_local(self, message: Message) -> int:
-        """Deliver a message that another node has accepted, with its hooks and rules, and for which that node has
-        selected the members of Shared Subscriptions."""
+        """Deliver a message of another node to the sessions of this node. The other node has already run hooks and
+        rules, and has selected the members of Shared Subscriptions."""
         return self.route(message, FROM_A_NODE)
 
     def deliver_to(self, message: Message, targets: list[Subscription]) -> None:

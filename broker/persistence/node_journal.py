@@ -55,7 +55,7 @@ class NodeJournal:
         return number
 
     def will_gone(self, number: int) -> None:
-        """Record that a Will was published, or will not be."""
+        """Record that a Will was published or discarded."""
         if self.wills.pop(number, None) is not None:
             self._commit.write_removed(will_subject(number), records.WillGone(number))
 

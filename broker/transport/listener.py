@@ -534,7 +534,7 @@ class Listener:
         self._probes = 0
 
     def opened(self) -> None:
-        """Count a connection that has got its transport."""
+        """Count a new connection."""
         self.current_connections += 1
         self.accepted += 1
 

@@ -73,7 +73,7 @@ class _Connected(smtplib.SMTP):
         super().__init__(host, local_hostname=f"[IPv6:{name}]" if ":" in name else f"[{name}]")
 
     def connect(self, *_: Any, **__: Any) -> tuple[int, bytes]:
-        """Take the connected socket instead of opening one."""
+        """Use the connected socket instead of opening one."""
         self.sock = self._connected
         self.file = None
         return self.getreply()

@@ -88,7 +88,7 @@ class _Found:
         migration.listeners.append(table)
 
     def take(self, line: Directive) -> None:
-        """Take a line, and report what becomes of it."""
+        """Migrate a line, and report the result."""
         plugin, report = self._plugin, self._migration.report
         what, source = f"{line.key} {line.value}", SettingPlace(line.place, f"{line.key} {line.value}")
         key = line.key.removeprefix(plugin.prefix)
@@ -120,7 +120,7 @@ class _Found:
                 report.carried(line.place, what, f"listeners.{name}")
 
     def _takes_tls(self, key: str, line: Directive, source: SettingPlace) -> bool:
-        """Take a setting of TLS. Return whether it has a counterpart."""
+        """Migrate a TLS setting. Return whether Taipan has a counterpart."""
         if key in ("verify", "fail_if_no_peer_cert"):
             self._verify[key] = line.value
         elif key in _TLS:

@@ -75,7 +75,7 @@ class ManualWriter:
         self._jobs.append(job)
 
     def step(self) -> bool:
-        """Try the next job, and serve reads whatever its result; return whether there was a job."""
+        """Try the next job, and serve reads even if it fails. Return whether there was a job."""
         for job in [each for each in self._jobs if isinstance(each, Read)]:
             self._jobs.remove(job)
             self._read(job)

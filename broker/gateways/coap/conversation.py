@@ -386,7 +386,7 @@ class CoapConversation:
     # ------------------------------------------------------------------------------------------ from the broker
 
     def packet(self, packet: MqttPacket) -> None:
-        """Take a packet for the client."""
+        """Translate a packet for the client."""
         if self.state == OVER:
             return
         if isinstance(packet, Message):

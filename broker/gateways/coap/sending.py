@@ -160,7 +160,7 @@ class ConfirmableSender:
         self._wake()
 
     def on_reply(self, packet: Packet) -> None:
-        """Take an acknowledgement or RST."""
+        """Handle an acknowledgement or RST."""
         current = self._current
         if current is None or packet.mid != current.mid:
             self._wrong_reply()

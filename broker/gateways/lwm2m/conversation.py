@@ -180,7 +180,7 @@ class DeviceConversation:
     # ------------------------------------------------------------------------------------------ from the broker
 
     def packet(self, packet: Outgoing) -> None:
-        """Take a packet for the device."""
+        """Translate a packet for the device."""
         if self.state == OVER:
             return
         if isinstance(packet, Message):

@@ -78,7 +78,7 @@ class PendingCommands:
         assert self.waiting <= self._count, "only commands that were added wait"
 
     def next(self) -> bytes | None:
-        """Take the oldest command that waits."""
+        """Remove and return the oldest command that waits."""
         if self._waiting is None:
             return None
         payload = self._waiting.popleft()

@@ -487,7 +487,7 @@ class Conversation:
     # ------------------------------------------------------------------------------------------ from the broker
 
     def packet(self, packet: Outgoing) -> None:
-        """Take a packet for the client."""
+        """Translate a packet for the client."""
         if self.state == OVER:
             return
         if isinstance(packet, Message):

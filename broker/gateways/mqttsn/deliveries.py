@@ -252,7 +252,7 @@ class Deliveries:
     # ------------------------------------------------------------------------------------------- sleep, repetitions
 
     def fall_asleep(self) -> None:
-        """Send and repeat nothing."""
+        """Stop sending and repeating messages, because the client sleeps."""
         self.asleep = True
         self._cancel_timer()
 

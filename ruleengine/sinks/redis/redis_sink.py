@@ -85,8 +85,8 @@ async def executed(
 ) -> dict[int, Exception]:
     """Execute the commands of rows, each group as a transaction, and set the outcomes of the rows.
 
-    A transaction with a refused command is executed without it. Return why rows have to wait, by position. Raises
-    OSError."""
+    A transaction with a refused command is executed without it. Return the errors of the rows that have to wait,
+    by position. Raises OSError."""
     from .connection import passes
 
     waiting: dict[int, Exception] = {}
