@@ -233,7 +233,9 @@ bind = "127.0.0.1:{dashboard}"
                     await process.wait()
                     raise TryError(f"{name} did not start: {node.last_words()}")
         except TimeoutError:
-            raise TryError(f"{name} is not ready within {_NODE_STARTS_IN:g} s; its log: {node.log}") from None
+            late = f"{name} is not ready within {_NODE_STARTS_IN:g} s"
+            # Without --dir, the log is deleted with the data.
+            raise TryError(f"{late}; the last line of its log: {node.last_words()}") from None
         where = f"mqtt 127.0.0.1:{port}, management http://127.0.0.1:{management}"
         self._watching.append(asyncio.create_task(self._watch(node)))
         return f"{name} ready: {where}, pid {process.pid}"
@@ -283,4 +285,4 @@ def _free_port(first: int, taken: set[int] | None = None) -> int:
             if taken is not None:
                 taken.add(found)
             return found
-    raise TryError(f"there is no free port from {first} on")
+    raise TryError(f"no port from {first} upwards is free")

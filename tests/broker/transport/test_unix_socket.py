@@ -243,10 +243,10 @@ def test_a_directory_that_the_node_may_not_use(tmp_path: Path, monkeypatch: pyte
     [
         ({"socket_owner": "nobody-of-this-name"}, ("socket_owner", "there is no user 'nobody-of-this-name'")),
         ({"socket_group": "no-such-group"}, ("socket_group", "there is no group 'no-such-group'")),
-        ({"socket_owner": "99999999999"}, ("socket_owner", "the number of a user is 0 to 4294967294")),
-        ({"socket_owner": "4294967295"}, ("socket_owner", "the number of a user is 0 to 4294967294")),
-        ({"socket_owner": "9" * 5000}, ("socket_owner", "the number of a user is 0 to 4294967294")),
-        ({"socket_group": "4294967295"}, ("socket_group", "the number of a group is 0 to 4294967294")),
+        ({"socket_owner": "99999999999"}, ("socket_owner", "the number of a user must be 0 to 4294967294")),
+        ({"socket_owner": "4294967295"}, ("socket_owner", "the number of a user must be 0 to 4294967294")),
+        ({"socket_owner": "9" * 5000}, ("socket_owner", "the number of a user must be 0 to 4294967294")),
+        ({"socket_group": "4294967295"}, ("socket_group", "the number of a group must be 0 to 4294967294")),
     ],
 )
 def test_unknown_names(tmp_path: Path, keys: dict[str, str], told: tuple[str, str]) -> None:
