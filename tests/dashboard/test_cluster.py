@@ -13,7 +13,10 @@ import pytest_asyncio
 from playwright.async_api import Browser, expect
 
 from tests.support.browser import Dashboard, DashboardNode, accessible
+from tests.support.forms import row
 from tests.support.nats_server import NatsServers, nats_server_program
+from tests.support.node import free_port
+from tests.support.peer import Peer
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
@@ -44,6 +47,7 @@ async def three_nodes(directory: Path, more: str = "") -> AsyncIterator[list[Das
                 made.append(DashboardNode(own, table, name=f"n{number}@127.0.0.1"))
                 # One after the other: the first makes the user, whose password it says.
                 await made[-1].start()
+                made[-1].password = made[0].password
             while [each["node_status"] for each in (await made[0].api.get("/nodes")).data] != ["Running"] * 3:
                 await asyncio.sleep(0.05)
             yield made
@@ -153,6 +157,66 @@ async def test_a_node_that_is_killed_is_named_until_it_is_back(
     await dashboard.go(page, "/overview")
     await expect(statuses.nth(2)).to_contain_text("Running")
     await expect(page.locator(".health")).not_to_contain_text("is not running")
+
+
+async def test_who_is_behind_the_figures_of_the_other_nodes(
+    nodes: list[DashboardNode], open_dashboard: Callable[[DashboardNode], Dashboard]
+) -> None:
+    """Loudest clients and topics, a refusal, a change and an alarm of any node, in the dashboard of the first one."""
+    first, second, last = nodes
+
+    async def publish(number: int, peer: Peer) -> None:
+        while True:
+            for _ in range(number):
+                await peer.publish(f"own/n{number}", b"x", 0)
+            for _ in range(4):
+                await peer.publish("shared", b"x", 0)
+            await asyncio.sleep(0.2)
+
+    publishing = [
+        asyncio.create_task(publish(3 * number, await node.client(f"loud-{number}")))
+        for number, node in enumerate(nodes, 1)
+    ]
+    try:
+        # The second node refuses a client, and has the change of an administrator; the last one has an alarm.
+        assert (await second.api.post("/banned", {"who": "never-let-in", "as": "clientid"})).code == 0
+        await second.client("never-let-in", expect=0x8A)
+        resource = {"id": "away", "type": "web_hook", "config": {"url": f"http://127.0.0.1:{free_port()}/"}}
+        assert (await last.api.post("/resources", resource)).code == 0
+        dashboard = open_dashboard(first)
+        page = await dashboard.open("/top/clients?by=in")
+        rows = page.get_by_role("table", name="Clients").locator("tbody tr")
+        await expect(rows).to_have_text([re.compile("loud-3"), re.compile("loud-2"), re.compile("loud-1")])
+        await dashboard.go(page, "/top/topics")
+        rows = page.get_by_role("table", name="Topics").locator("tbody tr")
+        # Each node's part of the first topic is not the most, the sum is.
+        await expect(rows).to_have_text([re.compile(topic) for topic in ("shared", "own/n9", "own/n6", "own/n3")])
+
+        # Without a name, and by its name.
+        await dashboard.go(page, "/top/refused?reason=banned")
+        await expect(row(page, "never-let-in")).to_contain_text("Lift the ban")
+        await dashboard.go(page, "/trouble/refused")
+        refused = row(page, "never-let-in")
+        await expect(refused).to_contain_text("banned")
+        await page.get_by_text("Columns").first.click()
+        await page.get_by_role("checkbox", name="Node").check()
+        await expect(refused).to_contain_text(second.name)
+        await accessible(page, (1440, 390))
+
+        await dashboard.go(page, "/trouble/audit")
+        ban = page.get_by_role("table", name="Audit").locator("tbody tr").filter(has_text="POST /banned")
+        await expect(ban).to_have_count(1)
+        await expect(ban).to_contain_text("never-let-in")
+        await page.get_by_text("Columns").first.click()
+        await page.get_by_role("checkbox", name="Node").check()
+        await expect(ban).to_contain_text(second.name)
+        await dashboard.go(page, "/trouble")
+        alarm = page.locator("tbody tr").filter(has_text="resource/web_hook/away/down")
+        await expect(alarm.filter(has_text=last.name)).to_be_visible()
+    finally:
+        for each in publishing:
+            each.cancel()
+        await asyncio.gather(*publishing, return_exceptions=True)
 
 
 async def test_copies_and_a_node_that_runs_from_one(
