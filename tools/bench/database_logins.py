@@ -2,9 +2,10 @@
 
 ``python -m tools.bench.database_logins [postgresql|mysql|redis] [CONDITION ...]`` starts the database on loopback as
 the tests do, and prints a row for each condition: ``answers``; ``restarts`` (the database is killed after a quarter of
-the logins and starts again); ``slow`` (a relay delays both ways by 10 ms); and ``away`` (for ten seconds, in which no
-client may be accepted; seconds count from its return). The source of access has its default settings. A client that is
-refused, or has waited PATIENCE (60) seconds, tries again half a second to one and a half seconds later.
+the logins and starts again); ``slow`` (a relay delays both ways by 10 ms); and ``away`` (for ten seconds or longer,
+until there were as many refusals as clients; none may be accepted, and seconds count from its return). The source of
+access has its default settings. A client that is refused, or has waited PATIENCE (60) seconds, tries again half a
+second to one and a half seconds later.
 """
 
 import asyncio
@@ -152,6 +153,8 @@ async def measure(name: str, condition: str, server: Server, passwords: dict[str
         returned, accepted = 0.0, 0
         if condition == "away":
             await asyncio.sleep(AWAY)
+            while crowd.told.total() < len(passwords):
+                await asyncio.sleep(0.01)
             accepted = len(crowd.back)
             await asyncio.to_thread(server.start)
             returned = time.perf_counter() - begun
