@@ -9,12 +9,14 @@ the transport behaves like any other of the Poller, with these differences:
 - A read returns one record at most, and no part of it stays in OpenSSL, because ``RECORD`` is the largest. The system
   has the rest, and epoll reports it. Several small records are read in one iteration, and passed on together.
 - Every record is a write of its own. One that the socket does not accept stays in OpenSSL, and is offered again with
-  the same bytes: so they stay in the pieces until then.
+  the same bytes: so they stay in the pieces until then. Before that, OpenSSL fails if it reads a second key update:
+  what may be one is read when the record is sent, or after ``KEY_UPDATE_WAIT``.
 - TLS has no half-closed connections. ``close`` sends a close_notify after all data, then waits for that of the client
   or for its end, and discards what it still sends."""
 
 import asyncio
 import os
+import socket
 from array import array
 from errno import ECONNRESET
 from fcntl import ioctl
@@ -29,6 +31,11 @@ RECORD: Final = 16_384
 RECORDS: Final = 128
 """Maximum number of records of one client that an iteration reads: each costs about as much as a kilobyte of data, even
 if it has only one byte."""
+KEY_UPDATE_WAIT: Final = 5.0
+"""Seconds that a record which may be a key update waits, at most, for ours to be sent."""
+_KEY_UPDATE: Final = b"\x17\x03\x03\x00\x16"
+"""The header of a key update's record without padding (RFC 8446, section 4.6.3), and of five bytes of data."""
+_PEEK: Final = int(socket.MSG_PEEK)
 _found: Final = array("i", [0])
 # The states of a connection, in their order. REFUSED: its handshake has failed, and the client may read the alert.
 _HANDSHAKE: Final = 0
@@ -51,7 +58,7 @@ class Beginner(Protocol):
 class PolledTls(PolledTransport):
     """A socket with TLS. ``begin`` the handshake, with the protocol that decides what follows."""
 
-    __slots__ = ("_last", "_loss", "_read_waits", "_sock", "_state", "_timer")
+    __slots__ = ("_last", "_loss", "_read_waits", "_sock", "_state", "_timer", "_waited")
 
     def __init__(self, poller: Poller, sock: PolledSocket, peer: object, name: object) -> None:
         super().__init__(poller, sock.fileno(), peer, name)
@@ -59,7 +66,9 @@ class PolledTls(PolledTransport):
         self._state = _HANDSHAKE
         self._last = False  # OpenSSL has seen the end, which the next read returns; epoll does not report it again
         self._loss: OSError | None = None  # the same for a loss
-        self._read_waits = False  # for the socket to accept an answer
+        self._read_waits = False  # for the socket to accept an answer, or a record before it
+        self._waited = False  # as long as a key update may
+        # Of the wait for our record to be sent, or for the client's close_notify.
         self._timer: asyncio.TimerHandle | None = None
         poller.add(self)
 
@@ -160,6 +169,8 @@ class PolledTls(PolledTransport):
         poller.reading = self.fd
         try:
             for _ in range(RECORDS):
+                if self._pieces is not None and self._must_wait():
+                    break
                 poller.reads += 1
                 record: bytes = self._sock.read(RECORD)
                 if not record:
@@ -189,7 +200,39 @@ class PolledTls(PolledTransport):
             self._last, self._loss = True, error
         finally:
             poller.reading = -1
+        if not size and not self._last:
+            return None
         return data if more is None else b"".join(more)
+
+    def _must_wait(self) -> bool:
+        """Return whether the next record may be a key update, which OpenSSL cannot answer while a record waits to be
+        sent: a second one would make the read fail."""
+        if self._waited:
+            return False
+        sock = self._sock
+        try:
+            head = socket.socket.recv(sock, len(_KEY_UPDATE), _PEEK)
+        except OSError:
+            return False
+        if head != _KEY_UPDATE or sock.version() != "TLSv1.3":
+            return False
+        self._read_waits = True
+        self._watch((self.events | OUT) & ~IN)
+        if self._timer is None and not self._ending:
+            self._timer = self._poller.loop.call_later(KEY_UPDATE_WAIT, self._wait_over)
+        return True
+
+    def _wait_over(self) -> None:
+        """Read nevertheless: a client that sends data of that size may read slowly. It does not wait again."""
+        self._timer = None
+        self._waited = True
+        self._read_again()
+
+    def _read_again(self) -> None:
+        if self._read_waits:
+            self._read_waits = False
+            if not self._paused and not self._closing:
+                self._watch(self.events | IN)
 
     def resume_reading(self) -> None:
         super().resume_reading()
@@ -244,15 +287,14 @@ class PolledTls(PolledTransport):
         if self._state == _HANDSHAKE:
             self._take_step()
             return
-        if self._read_waits:
-            self._read_waits = False
-            if not self._paused and not self._closing:
-                self._watch(self.events | IN)
+        self._read_again()
         if self._pieces is None:
             self._watch(self.events & ~OUT)
             self.read()
         else:
             super().send_pieces()
+            if not self._unsent and self._state == _OPEN:
+                self._stop_timer()
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if self._state != _OPEN or self._ending or not data:
@@ -281,6 +323,7 @@ class PolledTls(PolledTransport):
             self._end_later(None)
             return
         self._state = _SHUTDOWN
+        self._stop_timer()
         poller = self._poller
         poller.reading = self.fd
         poller.reads += 1
@@ -299,10 +342,13 @@ class PolledTls(PolledTransport):
         finally:
             poller.reading = -1
 
-    def end(self) -> None:
+    def _stop_timer(self) -> None:
         timer, self._timer = self._timer, None
         if timer is not None:
             timer.cancel()
+
+    def end(self) -> None:
+        self._stop_timer()
         super().end()
 
     def close_socket(self, fd: int) -> None:

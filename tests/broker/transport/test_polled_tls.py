@@ -1,6 +1,8 @@
 """PolledTls over real sockets, on both loops: what a protocol sees of a TLS connection, and what its client sees."""
 
 import asyncio
+import ctypes
+import ctypes.util
 import hashlib
 import os
 import socket
@@ -398,6 +400,108 @@ async def test_a_read_that_has_to_write_first_continues(
         client.send(b"data")
         await until(lambda: protocol.received == b"data")
         await until(lambda: not transport.events & OUT)
+
+
+class KeyUpdater:
+    """A client of TLS 1.3 that can ask for a key update, which Python's TLS cannot."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.lib = lib = ctypes.CDLL(ctypes.util.find_library("ssl"))
+        for name in ("TLS_client_method", "SSL_CTX_new", "SSL_new"):
+            getattr(lib, name).restype = ctypes.c_void_p
+        self.context = ctypes.c_void_p(lib.SSL_CTX_new(ctypes.c_void_p(lib.TLS_client_method())))
+        self.tls = ctypes.c_void_p(lib.SSL_new(self.context))
+        lib.SSL_set_fd(self.tls, sock.fileno())
+
+    def try_to_connect(self) -> bool:
+        return bool(self.lib.SSL_connect(self.tls) == 1)
+
+    def update_keys(self) -> bool:
+        """Send a key update, and request one."""
+        return bool(self.lib.SSL_key_update(self.tls, 1) == 1 and self.lib.SSL_do_handshake(self.tls) == 1)
+
+    def send(self, data: bytes) -> bool:
+        return bool(self.lib.SSL_write(self.tls, data, len(data)) == len(data))
+
+    def read(self) -> bytes:
+        """Return what has come; empty: nothing, or the connection is lost."""
+        room = ctypes.create_string_buffer(65536)
+        size = self.lib.SSL_read(self.tls, room, len(room))
+        return room.raw[: max(0, size)]
+
+    def close(self) -> None:
+        self.lib.SSL_free(self.tls)
+        self.lib.SSL_CTX_free(self.context)
+
+
+@asynccontextmanager
+async def updating(certificates: Certificates) -> AsyncIterator[tuple[PolledTls, Beginning, KeyUpdater]]:
+    """A connection whose client does not read, so that a record waits in OpenSSL."""
+    async with securing(certificates, ssl.TLSVersion.TLSv1_3) as secure:
+        transport, protocol, client = secure.begin()
+        raw = socket.socket(fileno=client.detach())
+        secure.clients.append(raw)
+        updater = KeyUpdater(raw)
+        try:
+            await until(updater.try_to_connect)
+            await until(lambda: "made" in protocol.calls)
+            while not transport.get_write_buffer_size():
+                transport.write(bytes(1_000_000))
+            yield transport, protocol, updater
+        finally:
+            updater.close()
+
+
+with_libssl = pytest.mark.skipif(ctypes.util.find_library("ssl") is None, reason="requires libssl")
+
+
+@with_libssl
+@on_both_loops
+async def test_key_updates_while_a_record_waits_to_be_sent(certificates: Certificates) -> None:
+    """With OpenSSL 3.0, one alone would do no harm, but the read of a second one would fail."""
+    async with updating(certificates) as (transport, protocol, client):
+        assert client.send(b"before") and client.update_keys() and client.update_keys() and client.send(b"after")
+        await until(lambda: protocol.received == b"before")
+        await some_iterations()
+        assert transport.get_write_buffer_size() and not protocol.lost
+        assert protocol.received == b"before"
+
+        def all_came() -> bool:
+            client.read()
+            return protocol.received == b"beforeafter" and not transport.get_write_buffer_size()
+
+        await until(all_came)
+        transport.write(b"with new keys")
+        await until(lambda: client.read().endswith(b"with new keys"))
+        assert client.send(b"!")
+        await until(lambda: protocol.received == b"beforeafter!")
+        assert not protocol.lost
+
+
+@with_libssl
+@on_both_loops
+async def test_data_of_the_size_of_a_key_update_waits_only_once(
+    certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with updating(certificates) as (transport, protocol, client):
+        waits: list[Callable[[], None]] = []
+        later = type(transport)._must_wait
+
+        def noted(self: PolledTls) -> bool:
+            found = later(self)
+            if found:
+                waits.append(self._wait_over)
+            return found
+
+        monkeypatch.setattr(PolledTls, "_must_wait", noted)
+        assert client.send(b"12345")
+        await until(lambda: waits)
+        assert not protocol.received
+        waits[0]()
+        await until(lambda: protocol.received == b"12345")
+        assert client.send(b"67890")
+        await until(lambda: protocol.received == b"1234567890")
+        assert len(set(waits)) == 1 and not protocol.lost
 
 
 @with_tls

