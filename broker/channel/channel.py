@@ -67,10 +67,7 @@ class _Gone:
     def close(self) -> None:
         pass
 
-    def flush(self) -> None:
-        pass
-
-    def write(self) -> None:
+    def flush(self, further: bool = True) -> None:
         pass
 
     def abort(self) -> None:

@@ -24,11 +24,8 @@ _QOS: Final = 0x06  # of a PUBLISH
 class WriteTarget(Protocol):
     """The target of a writer: ``transport.connection_writer.ConnectionWriter``."""
 
-    def flush(self) -> None:
-        """Write the contents of the writer, and further output that may follow."""
-
-    def write(self) -> None:
-        """Write the contents of the writer."""
+    def flush(self, further: bool = True) -> None:
+        """Write the contents of the writer, and, if ``further``, other output that may follow."""
 
     def abort(self) -> None:
         """Close immediately."""
@@ -282,7 +279,7 @@ class OutboundWriter:
         """Write immediately instead of at the end of the iteration."""
         if self.parts is not None and self.writable:
             self.flusher.withdraw(self)
-            self.target.write()
+            self.target.flush(further=False)
 
     def send_publish0(self, message: Message) -> None:
         """Send a QoS 0 PUBLISH with RETAIN 0 and no identifiers."""

@@ -16,18 +16,21 @@ class Clock:
     Tests pass their own clock.
     """
 
+    monotonic = staticmethod(time.monotonic)
+    """``now()`` without ``offset``, which is added to get Unix seconds."""
+
     def __init__(self) -> None:
-        self._offset = time.time() - time.monotonic()
+        self.offset = time.time() - time.monotonic()
         self._skew = 0.0
 
     def now(self) -> float:
         """Return Unix seconds that a change of the wall clock does not affect."""
-        return time.monotonic() + self._offset
+        return self.monotonic() + self.offset
 
     @property
     def skew(self) -> float:
         """Return the seconds from ``now()`` to ``wall()``; added to the ``now()`` of an event they give its date."""
-        off = time.time() - time.monotonic() - self._offset
+        off = time.time() - time.monotonic() - self.offset
         if abs(off - self._skew) > JUMP:
             self._skew = off
         return self._skew

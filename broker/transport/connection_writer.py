@@ -271,68 +271,67 @@ class ConnectionWriter:
         if self.transport is not None:
             self.transport.abort()
 
-    def flush(self) -> None:
-        """Write the output of the channel's writer, unless the socket is full, then output that waits for room in
-        it."""
+    def flush(self, further: bool = True) -> None:
+        """Write the output of the channel's writer, unless the socket is full. ``further``: then also output that waits
+        for room in the socket."""
         channel = self.channel
         writer = channel.writer
-        if writer.writable and writer.parts is not None:
-            self.write()
-        session = channel.session
-        if session is not None and session.replays is not None and writer.writable and self.transport is not None:
-            self._continue_replay(session)
-
-    def write(self) -> None:
-        """Write the output of the channel's writer."""
-        channel = self.channel
-        writer = channel.writer
+        if not writer.writable:
+            return
         parts = writer.parts
         writer.parts = None
-        if not parts:  # the output was dropped
-            return
-        transport = self.transport
-        framed = 0
-        if len(parts) == 1:
-            pieces = parts
-        elif len(parts[-1]) > LARGE:
-            pieces = _pieces(parts)
-        elif isinstance(transport, Layer):
-            framed = transport.write_packets(parts)
-            pieces = []
-        else:
-            pieces = [b"".join(parts)]
-        metrics = channel.context.metrics
-        sent0 = writer.sent0
-        sent1 = writer.sent1
-        sent2 = writer.sent2
-        messages = sent0 + sent1 + sent2
-        if messages:
-            if sent0:
-                metrics.messages_qos0_sent += sent0
-                writer.sent0 = 0
-            if sent1:
-                metrics.messages_qos1_sent += sent1
-                self.sent1 += sent1
-                writer.sent1 = 0
-            if sent2:
-                metrics.messages_qos2_sent += sent2
-                self.sent2 += sent2
-                writer.sent2 = 0
-            metrics.messages_delivered += messages
-            self.sent_messages += messages
-        self.sent_packets += messages + writer.sent_other
-        writer.sent_other = 0
-        if transport is None:
-            return
-        self.sent_writes += 1
-        metrics.bytes_sent += framed
-        self.sent_bytes += framed
-        for data in pieces:
-            size = len(data)
-            metrics.bytes_sent += size
-            self.sent_bytes += size
-            transport.write(data)
-
+        if parts:  # otherwise the output was dropped
+            transport = self.transport
+            framed = 0
+            if len(parts) == 1:
+                pieces = parts
+            elif len(parts[-1]) > LARGE:
+                pieces = _pieces(parts)
+            elif isinstance(transport, Layer):
+                framed = transport.write_packets(parts)
+                pieces = []
+            else:
+                pieces = [b"".join(parts)]
+            metrics = channel.context.metrics
+            sent0 = writer.sent0
+            sent1 = writer.sent1
+            sent2 = writer.sent2
+            messages = sent0 + sent1 + sent2
+            if messages:
+                if sent0:
+                    metrics.messages_qos0_sent += sent0
+                    writer.sent0 = 0
+                if sent1:
+                    metrics.messages_qos1_sent += sent1
+                    self.sent1 += sent1
+                    writer.sent1 = 0
+                if sent2:
+                    metrics.messages_qos2_sent += sent2
+                    self.sent2 += sent2
+                    writer.sent2 = 0
+                metrics.messages_delivered += messages
+                self.sent_messages += messages
+            self.sent_packets += messages + writer.sent_other
+            writer.sent_other = 0
+            if transport is None:
+                return
+            self.sent_writes += 1
+            metrics.bytes_sent += framed
+            self.sent_bytes += framed
+            for data in pieces:
+                size = len(data)
+                metrics.bytes_sent += size
+                self.sent_bytes += size
+                transport.write(data)
+        session = channel.session
+        if (
+            further
+            and session is not None
+            and session.replays is not None
+            and writer.writable
+            and self.transport is not None
+        ):
+            self._continue_replay(session)
     def _continue_replay(self, session: Session) -> None:
         """Read the next slice of retained messages; if it found nothing yet, continue in the next iteration."""
         channel = self.channel

@@ -6,10 +6,15 @@ class Clock:
 
     def __init__(self, time: float = 1_000_000.0) -> None:
         self.time = time
+        self.offset = 0.0
         self.skew = 0.0
 
     def now(self) -> float:
         """Unix seconds."""
+        return self.time
+
+    def monotonic(self) -> float:
+        """The same: there is no ``offset``."""
         return self.time
 
     def wall(self) -> float:

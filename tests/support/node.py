@@ -10,6 +10,7 @@ import os
 import resource
 import socket
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -72,13 +73,13 @@ class ShiftedClock(Clock):
 
     def _real(self) -> float:
         since = standing_since()
-        return super().now() if since is None else since + self._offset
+        return time.monotonic() if since is None else since
 
     @property
     def skew(self) -> float:
         return super().skew + self.jump
 
-    def now(self) -> float:
+    def monotonic(self) -> float:
         return (self._real() if self._still is None else self._still) + self.shift
 
     def stand_still(self) -> None:

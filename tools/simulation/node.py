@@ -38,9 +38,10 @@ class VirtualClock(Clock):
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        self.offset = EPOCH
 
-    def now(self) -> float:
-        return EPOCH + self._loop.time()
+    def monotonic(self) -> float:
+        return self._loop.time()
 
     @property
     def skew(self) -> float:
