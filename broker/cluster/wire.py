@@ -8,10 +8,11 @@ not need a new version; any other change does.
 import logging
 from collections.abc import Callable
 from hashlib import blake2b
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import msgspec
 
+from ..mqtt.message import Message
 from ..mqtt.properties import of_publish
 from ..mqtt.topics import valid_name
 from ..observability.metrics import Reasons
@@ -307,6 +308,24 @@ class PublisherRecord(msgspec.Struct, array_like=True, frozen=True):
     is_superuser: bool
 
 
+class Mark(msgspec.Struct, array_like=True, frozen=True):
+    """The mark of a node: after it in the node's links, messages for this client's session are for ``node``. ``epoch``
+    is the epoch of the key there.
+
+    In a link, on disk and in a frame, a mark is a message of QoS 2 to ``ADDRESS``, so that it keeps its place among
+    the messages (docs/decisions/0224)."""
+
+    ADDRESS: ClassVar[str] = "$moved"
+
+    client_id: str
+    node: str
+    epoch: int
+
+    def message(self) -> Message:
+        """Return the message that is this mark."""
+        return Message(self.ADDRESS, msgspec.msgpack.encode(self), 2)
+
+
 class MessageRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A message. ``flags`` has the QoS in two bits, and RETAIN as the third. ``publisher`` is an index in the frame, or
     -1 if the node itself is the publisher. ``age`` is the time in milliseconds since the message was published. If
@@ -325,6 +344,15 @@ class MessageRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
     group: str = ""
     identifiers: tuple[int, ...] = ()
     waited: int = 0
+
+    @property
+    def is_mark(self) -> bool:
+        """Return whether this is not a message, but the mark of a node."""
+        return self.group == Mark.ADDRESS
+
+    def mark(self) -> Mark:
+        """Return the mark that this is. Raises one of ``UNREADABLE``."""
+        return msgspec.msgpack.decode(self.payload, type=Mark)
 
 
 class RunRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):

@@ -71,8 +71,6 @@ _NO_FRAME: Final = -1
 _FIRST_0: Final = 0x30  # first byte of a PUBLISH: QoS 0, DUP 0, RETAIN 0
 _QOS: Final = 0x06
 NOT_TAKEN: Final = "link_not_taken"
-MARK: Final = "$moved"
-"""In a node's mark (``turns``), this is in place of a Shared Subscription."""
 
 
 class LinkState:
@@ -463,10 +461,11 @@ class LinkReceiver:
             self._context.refusals.add(MALFORMED, node, "-")
         elif message.expires and message.expired(now):
             self._context.refusals.count("link_expired")
-        elif record.group == MARK:
-            self.on_mark(message, record, node)
         elif record.group:
-            self.on_addressed(message, record, node)
+            if record.is_mark:
+                self.on_mark(message, record, node)
+            else:
+                self.on_addressed(message, record, node)
         elif record.waited > 0 and self._is_before_some(message.topic, now - record.waited / 1000):
             self.on_late(message, node, now - record.waited / 1000)
         elif self.apart is not None:

@@ -15,11 +15,12 @@ from ...session.subscription import Subscription
 from ..changes import until
 from ..context import ClusterContext
 from ..members.members import Members
+from ..wire import Mark
 from .held_messages import HeldMessages
 from .incoming import FETCHING, HandoverRow, Incoming, IncomingSessions
 from .mark_questions import MarkQuestions
 from .session_nodes import SessionNodes
-from .turns import Mark, Turn, Turns
+from .turns import Turn, Turns
 
 
 class Givers:

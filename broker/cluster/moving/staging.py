@@ -11,10 +11,11 @@ from ...session.client_info import ClientInfo
 from ...session.session import Session
 from ...session.subscription import Subscription
 from ..context import ClusterContext
+from ..wire import Mark
 from .incoming import Incoming, IncomingSessions
 from .mark_questions import MarkQuestions
 from .session_nodes import SessionNodes
-from .turns import Mark, Turns
+from .turns import Turns
 from .waiting_messages import DeferredMessages
 
 

@@ -27,10 +27,10 @@ from ...session.subscription import Subscription, merge
 from ..calls import Calls
 from ..changes import Changes
 from ..context import ClusterContext
-from ..links.link_receiver import MARK, LinkReceiver, begun_since
+from ..links.link_receiver import LinkReceiver, begun_since
 from ..links.routes import ClusterRoutes
 from ..members.members import Members
-from ..wire import MALFORMED, UNREADABLE, MessageRecord, node_key
+from ..wire import MALFORMED, UNREADABLE, Mark, MessageRecord, node_key
 from .session_nodes import SessionNodes
 
 logger = logging.getLogger(__name__)
@@ -40,15 +40,6 @@ KEPT: Final = "\0kept:"
 """Prefix of internal sessions for messages that nodes still send here for a session that is elsewhere. There is one for
 each ended stay, ``kept_name``."""
 TURN: Final = "handover.turn"
-
-
-class Mark(msgspec.Struct, array_like=True, frozen=True):
-    """The mark of a node: after it in the node's links, messages for this client's session are for ``node``. ``epoch``
-    is the epoch of the key there."""
-
-    client_id: str
-    node: str
-    epoch: int
 
 
 class TurnAsked(msgspec.Struct, array_like=True, frozen=True):
@@ -464,18 +455,17 @@ class Turns:
 
     def mark(self, mark: Mark, nodes: list[str]) -> None:
         """Send this node's mark."""
-        payload = msgspec.msgpack.encode(mark)
         for node in nodes:
             if node == self._context.node:
                 self._marked(node, mark)
                 continue
             target = self._routes.target(node_key(node))
             if target is not None:
-                self._broker.deliver_addressed(Message(MARK, payload, 2), target, MARK)
+                self._broker.deliver_addressed(mark.message(), target, Mark.ADDRESS)
 
     def _came(self, message: Message, record: MessageRecord, node: str) -> None:
         try:
-            mark = msgspec.msgpack.decode(record.payload, type=Mark)
+            mark = record.mark()
         except UNREADABLE:
             self._context.refusals.add(MALFORMED, node, "-")
             return

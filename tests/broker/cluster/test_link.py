@@ -11,10 +11,10 @@ import pytest
 
 from taipan.broker.cluster.links import known_routes, link_receiver
 from taipan.broker.cluster.links.link import HELLO, PREFIX, Link
-from taipan.broker.cluster.links.link_receiver import MARK, LinkReceiver
+from taipan.broker.cluster.links.link_receiver import LinkReceiver
 from taipan.broker.cluster.links.link_writer import WINDOW
 from taipan.broker.cluster.nats_cluster import NatsCluster
-from taipan.broker.cluster.wire import Frame, LinkAck, MessageRecord, RunRecord
+from taipan.broker.cluster.wire import Frame, LinkAck, Mark, MessageRecord, RunRecord
 from taipan.broker.core.cluster import STOPPED, CallFailed
 from taipan.broker.loop.budget import DELIVERIES_PER_ITERATION
 from taipan.broker.mqtt.constants import (
@@ -775,7 +775,7 @@ async def test_a_mark_that_cannot_be_read_is_refused() -> None:
         incoming = receiver._incoming[cluster.name(0)]
         taken = incoming.taken
         bad = [b"\xc1", b"\x93\xa2\xff\xfe\xa1n\x01", b"\x94\xa1c\xa1n\x01" + DEEP]
-        messages = [message(topic=MARK, flags=2, group=MARK, payload=each) for each in bad]
+        messages = [message(topic=Mark.ADDRESS, flags=2, group=Mark.ADDRESS, payload=each) for each in bad]
         receiver._take(incoming, Frame(incoming.frame + 1, taken, taken + 1, [], messages, []))
         assert incoming.taken == taken + 3
         assert cluster[1].server.metrics.refusals.snapshot()["cluster_malformed"] == 3

@@ -14,9 +14,9 @@ from taipan.broker.cluster.moving.handover import Handover
 from taipan.broker.cluster.moving.incoming import FINISHED
 from taipan.broker.cluster.moving.outgoing import DONE, FETCH, Outgoing
 from taipan.broker.cluster.moving.session_transfer import BUSY, Fetch, Piece, Prepare, Prepared
-from taipan.broker.cluster.moving.turns import KEPT, Mark, Turn, Turns
+from taipan.broker.cluster.moving.turns import KEPT, Turn, Turns
 from taipan.broker.cluster.nats.interface import BucketEntry, Watch
-from taipan.broker.cluster.wire import MessageRecord, SessionKey, node_key, thing_key
+from taipan.broker.cluster.wire import Mark, MessageRecord, SessionKey, node_key, thing_key
 from taipan.broker.core.cluster import RUNNING, STOPPED, CallFailed
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.message import Message
