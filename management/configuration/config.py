@@ -36,7 +36,7 @@ from taipan.broker.config import (
 from taipan.broker.listener_kinds import LISTENER_KINDS
 from taipan.ruleengine.config import ExhookSettings, RuleEngineSettings, WebHookSettings
 
-from .config_document import ConfigDocument, ConfigError, Origin, Origins, RemovedKey
+from .config_document import ConfigDocument, ConfigError, Origin, Origins
 from .settings import DashboardSettings, HistorySettings, ManagementSettings
 from .settings_validation import (
     VALUE_RULES,
@@ -111,12 +111,6 @@ TABLES: Final[dict[str, type[msgspec.Struct]]] = {
     "log": LogSettings,
 }
 """The plain top-level tables. ``listeners`` and ``zones`` are separate."""
-REMOVED_ZONE_KEYS: Final[dict[str, RemovedKey]] = {
-    "max_inflight_bytes": RemovedKey(
-        0, "max_inflight limits the messages in flight, limits.memory the memory of the node"
-    ),
-}
-"""Keys of a zone that existed in earlier versions."""
 OPTIONAL_TABLES: Final = ("cluster",)
 """Tables whose absence has a meaning."""
 
@@ -288,8 +282,6 @@ def _zones(document: ConfigDocument) -> dict[str, ZoneSettings | None]:
         return zones
     _check_misplaced(document, raw, ("zones",))
     for name, table in raw.items():
-        if isinstance(table, dict):
-            table = document.without_removed(table, REMOVED_ZONE_KEYS, ("zones", name))
         zones[name] = document.convert(table, ZoneSettings, ("zones", name))
     return zones
 
@@ -330,7 +322,6 @@ def _listener(
     if not isinstance(raw, dict):
         document.report(path, f"expected a table, got {shown(raw)}")
         return None
-    raw = document.without_removed(raw, REMOVED_ZONE_KEYS, path)
     listener_keys = ListenerSettings.__struct_fields__
     zone_keys = ZoneSettings.__struct_fields__
     document.check_keys(raw, {*listener_keys, *zone_keys}, path)

@@ -71,14 +71,6 @@ class Origins:
         return DEFAULT
 
 
-class RemovedKey(NamedTuple):
-    """A setting of an earlier version. ``harmless``: the value that corresponds to the current behaviour, so that a
-    file with it is still accepted. ``instead``: the settings for the same purpose."""
-
-    harmless: object
-    instead: str
-
-
 class ConfigDocument:
     """The combined data, and the origin of each key."""
 
@@ -177,15 +169,6 @@ class ConfigDocument:
     def check_keys(self, table: Mapping[str, object], known: Collection[str], path: KeyPath) -> None:
         """Report keys that are not ``known``, with the most similar known key."""
         self.refuse(unknown_keys(table, known, path))
-
-    def without_removed(
-        self, table: Mapping[str, Any], removed: Mapping[str, RemovedKey], path: KeyPath
-    ) -> dict[str, Any]:
-        """Return ``table`` without ``removed`` keys. Report each one whose value no longer has an effect."""
-        for key in removed.keys() & table.keys():
-            if table[key] != removed[key].harmless:
-                self.report(path + (key,), f"is no longer a setting: {removed[key].instead}; delete this line")
-        return {key: value for key, value in table.items() if key not in removed}
 
     def check_finite(self, value: object, path: KeyPath = ()) -> None:
         """Report inf and nan anywhere in ``value``."""

@@ -339,14 +339,6 @@ def test_a_new_listener_by_index() -> None:
         ('[access.users]\nann = "x"', "t.toml:1: access.users: expected tables [[access.users]]"),
         ("[access.rules]\nallow = true", "t.toml:1: access.rules: expected tables [[access.rules]]"),
         ("allow_anonymous = true", "t.toml:1: allow_anonymous: belongs in [zones.external] or in a listener"),
-        (
-            "[zones.z]\nmax_inflight_bytes = 5000",
-            "t.toml:2: zones.z.max_inflight_bytes: is no longer a setting: max_inflight limits the messages in flight",
-        ),
-        (
-            LISTENER + "max_inflight_bytes = 1",
-            "t.toml:5: listeners.0.max_inflight_bytes: is no longer a setting: max_inflight limits",
-        ),
         ("[zones]\nmax_qos = 1", "t.toml:2: zones.max_qos: belongs in [zones.external] or in a listener"),
         ('[zones.z]\nallow_anonymous = "yes"', 't.toml:2: zones.z.allow_anonymous: expected true or false, got "yes"'),
         (
@@ -359,20 +351,6 @@ def test_a_new_listener_by_index() -> None:
 )
 def test_what_is_wrong_is_named_with_its_place(tmp_path: Path, text: str, message: str) -> None:
     assert refusal(tmp_path, text).startswith(message)
-
-
-def test_a_removed_setting_that_says_nothing_is_passed_over(tmp_path: Path) -> None:
-    """The shipped file of an earlier version has the line ``max_inflight_bytes = 0``."""
-    file = tmp_path / "t.toml"
-    file.write_text("[zones.external]\nmax_inflight_bytes = 0\nmax_qos = 1\n" + LISTENER + "max_inflight_bytes = 0\n")
-    environ = {"TAIPAN__ZONES__EXTERNAL__MAX_INFLIGHT_BYTES": "0"}
-    settings = load(str(file), ["listeners.0.max_inflight_bytes=0"], environ).broker
-    assert settings.listener_zones[0].max_qos == 1
-    environ = {"TAIPAN__ZONES__EXTERNAL__MAX_INFLIGHT_BYTES": "7"}
-    with pytest.raises(
-        ConfigError, match=r"MAX_INFLIGHT_BYTES: zones\.external\.max_inflight_bytes: is no longer a setting"
-    ):
-        load(str(file), (), environ)
 
 
 @pytest.mark.parametrize(
