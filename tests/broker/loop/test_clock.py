@@ -29,6 +29,7 @@ class Times:
 def times(monkeypatch: pytest.MonkeyPatch) -> Times:
     times = Times()
     monkeypatch.setattr(module, "time", times)
+    monkeypatch.setattr(Clock, "monotonic", staticmethod(times.monotonic))
     return times
 
 
