@@ -332,6 +332,7 @@ class ConnectionWriter:
             and self.transport is not None
         ):
             self._continue_replay(session)
+
     def _continue_replay(self, session: Session) -> None:
         """Read the next slice of retained messages; if it found nothing yet, continue in the next iteration."""
         channel = self.channel
