@@ -276,10 +276,9 @@ class ConnectionWriter:
         for room in the socket."""
         channel = self.channel
         writer = channel.writer
-        if not writer.writable:
-            return
-        parts = writer.parts
-        writer.parts = None
+        parts = writer.parts if writer.writable else None
+        if parts is not None:
+            writer.parts = None
         if parts:  # otherwise the output was dropped
             transport = self.transport
             framed = 0
