@@ -114,7 +114,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def run_in_executor(  # type: ignore[override]
         self, executor: object, func: Callable[..., Any], *args: Any
     ) -> "asyncio.Future[Any]":
-        """Return the result of ``func``, which is called at once, some milliseconds later."""
+        """Call ``func`` immediately, and return its result some milliseconds later."""
         future: asyncio.Future[Any] = self.create_future()
         try:
             result = func(*args)

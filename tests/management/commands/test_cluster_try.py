@@ -189,8 +189,18 @@ async def test_ports_that_do_not_suffice_are_told_before_anything_starts(tmp_pat
     nats_server_program()
     command = await Command.start("cluster", "try", "--port=65535", "--dir", str(tmp_path / "kept"))
     assert await command.end_by_itself() == 1
-    assert command.lines[-1] == "taipan: there is no free port from 65535 on"
+    assert command.lines[-1] == "taipan: no port from 65535 upwards is free"
     assert not (tmp_path / "kept" / "nats.log").exists()
+
+
+async def test_a_node_that_starts_too_slowly_is_told_by_its_last_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by the path of its log, which is deleted with the data."""
+    monkeypatch.setattr(local_cluster, "_NODE_STARTS_IN", 0.0)
+    first = free_port()
+    options = local_cluster.Options(2, False, first, first + 1000, None, first + 2000)
+    with pytest.raises(local_cluster.TryError, match="is not ready within 0 s; the last line of its log: ") as raised:
+        await local_cluster._try(options, nats_server_program())
+    assert "taipan-cluster-" not in str(raised.value)
 
 
 async def test_taken_ports_are_passed_over() -> None:
