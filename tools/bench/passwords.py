@@ -54,6 +54,8 @@ data_dir = "{directory / "data"}"
 name = "tcp"
 type = "tcp"
 bind = "127.0.0.1:{self.port}"
+[dashboard]
+enabled = false
 [management]
 bind = "127.0.0.1:{self.api_port}"
 [[management.apps]]
