@@ -423,6 +423,31 @@ async def test_queue_mode(devices: Devices) -> None:
         assert len(conversation(node)._pending) == 0
 
 
+async def test_a_device_that_falls_asleep_before_its_commands_are_sent(devices: Devices) -> None:
+    """The command that it does not answer is answered with 5.04; the others wait until its next message."""
+    async with start(QUICK | {"ack_timeout": 0.3, "qmode_time_window": 20}) as node:
+        watch = await Watch.open(node)
+        device = await devices.registered(node, "pump-7", "b=UQ")
+        await watch.hear()
+        device.resources["/3/0/9"] = 0, b"87"
+        device.answers = False
+        for number in range(4):
+            await watch.send("read", number, path="/3/0/9")
+            if not number:  # it is lost: from now on, the device is asleep
+                assert (await watch.hear())["data"]["code"] == "5.04"
+        await until(lambda: conversation(node)._pending.waiting == 3)
+        await device.update()
+        answer = await watch.hear()
+        assert (answer["reqID"], answer["data"]["code"]) == (1, "5.04")
+        await asyncio.sleep(0.5)
+        assert conversation(node)._pending.waiting == 2
+        device.answers = True
+        await device.update()
+        for number in (2, 3):
+            answer = await watch.hear()
+            assert (answer["reqID"], answer["data"]["code"]) == (number, "2.05")
+
+
 def conversation(node: ManagedNode) -> Any:
     [device] = listener_of(node).gateway_shared._devices.values()
     return device

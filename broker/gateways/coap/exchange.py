@@ -360,6 +360,11 @@ class CoapEndpoint:
         """Return the message ID for a message that is not confirmable."""
         return self._sender.next_mid()
 
+    @property
+    def unanswered(self) -> bool:
+        """Return whether a confirmable message has not been acknowledged yet."""
+        return self._sender.due > 0
+
     def ping(self) -> None:
         """Ask whether the client is reachable; call ``lost`` if it is not."""
         self._sender.ping()

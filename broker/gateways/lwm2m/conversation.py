@@ -269,7 +269,10 @@ class DeviceConversation:
 
     def _spaced(self) -> None:
         self._spacing = None
-        self._send_waiting()
+        if self._endpoint.unanswered:  # the device may have fallen asleep again
+            self._spacing = self._link.after(SPACING, self._spaced)
+        elif not self._pending.silent or self._registration is None or not self._registration.queue_mode:
+            self._send_waiting()
 
     def _send(self, command: DeviceCommand, payload: bytes) -> None:
         request = command.request

@@ -49,6 +49,11 @@ class PendingCommands:
         """The device does not answer: it is asleep."""
         self._heard_at = 0.0
 
+    @property
+    def silent(self) -> bool:
+        """Return whether the device has sent nothing since it did not answer."""
+        return self._heard_at == 0.0
+
     def asleep(self, now: float) -> bool:
         """Return whether the device is no longer expected to receive commands."""
         return now >= self._heard_at + self._window
