@@ -45,6 +45,12 @@ bind = "127.0.0.1:{port}"
 [listeners.tls]
 certfile = "{certfile}"
 keyfile = "{keyfile}"
+[dashboard.openid]
+issuer = "https://login.plant.example"
+client_id = "taipan"
+dashboard_url = "https://mqtt.plant.example"
+label = "Log in with your plant account"
+administrators = ["mqtt-admins"]
 """
 
 ACCOUNTS: Final = ("archive", "control-room", "gateway", "logistics", "maintenance", "press", "quality")

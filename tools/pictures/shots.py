@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from playwright.async_api import Page, expect
 
 from tests.support.browser import DashboardNode, until
-from tests.support.forms import row, send
+from tests.support.forms import fill_in, row, send
 
 from .factory import PASSWORD
 
@@ -47,6 +47,12 @@ async def _log_in(page: Page, node: DashboardNode) -> None:
     await expect(page.locator(".panel.bad")).to_be_visible()
 
 
+async def _branch(page: Page, node: DashboardNode) -> None:
+    await page.get_by_role("button", name="Allow one branch").click()
+    await fill_in(page.get_by_role("dialog"), name="pump", topic="plant/hall-b/pump/#")
+    await expect(page.get_by_role("dialog").get_by_role("region", name="Result")).to_contain_text("new")
+
+
 async def _tool(page: Page, node: DashboardNode) -> None:
     await page.keyboard.press("n")
     await send(page.get_by_role("dialog"), clientid="from-the-page", username="quality", password=PASSWORD)
@@ -72,7 +78,7 @@ SQL: Final = (
     "%20WHERE%20payload.value%20%3E%2082"
 )
 SHOTS: Final = (
-    Shot("login", "overview", "/overview", "input[type=password]", logged_in=False),
+    Shot("login", "overview", "/overview", ".openid", logged_in=False),
     Shot("overview", "overview", "/overview", ".tile-value", _charts),
     Shot("top-clients", "top", "/top/clients", "tbody tr"),
     Shot("clients", "clients", "/clients", "tbody tr"),
@@ -88,6 +94,8 @@ SHOTS: Final = (
     Shot("rules-resource", "rules", "/rules/resources/tickets", "tbody tr"),
     Shot("tool", "tool", "/tool", "h1", _tool),
     Shot("access-users", "access", "/access/users", "tbody tr"),
+    Shot("access-user", "access", "/access/users/username/press", "tbody tr"),
+    Shot("access-branch", "access", "/access/users", "tbody tr", _branch),
     Shot("access-try-a-login", "access", "/access/login", "form", _log_in),
     Shot("trouble-alarms", "trouble", "/trouble/alarms", "tbody tr"),
     Shot("trouble-refused", "trouble", "/trouble/refused", "tbody tr"),
