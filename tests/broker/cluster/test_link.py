@@ -2,8 +2,9 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -31,6 +32,7 @@ from tests.support.cluster_nodes import ClusterNodes, cluster_nodes
 from tests.support.node import Node
 from tests.support.peer import Closed, Peer
 from tests.support.virtual_nats import VirtualNats
+from tests.support.waiting import until
 from tests.support.wire import Ack, Publish
 
 pytestmark = pytest.mark.asyncio
@@ -45,12 +47,6 @@ def parts(node: Node) -> NatsCluster:
 
 def link(cluster: ClusterNodes, number: int, other: int) -> Link:
     return parts(cluster[number]).links.links[cluster.name(other)]
-
-
-async def until(condition: Callable[[], bool], seconds: float = 20) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 async def opened(cluster: ClusterNodes) -> None:
@@ -145,6 +141,9 @@ class Publisher:
         self._packet_id = 1
         self._phase = "new"
 
+    def has_reached(self, number: int) -> bool:
+        return self.number >= number
+
     async def run(self, node: Node) -> None:
         """Until it is stopped or the connection ends."""
         try:
@@ -182,10 +181,10 @@ async def test_acknowledged_messages_survive_kills_in_the_midst_of_them(who: int
         for life in range(4):
             publisher.stopped = False
             task = asyncio.ensure_future(publisher.run(cluster[0]))
-            await asyncio.sleep(0.2 + 0.07 * life)
+            await until(partial(publisher.has_reached, publisher.number + 6 + life))
             await cluster.kill(who)
             if who == 1:
-                await asyncio.sleep(0.1)
+                await until(partial(publisher.has_reached, publisher.number + 1))
                 publisher.stopped = True
             await task
             await cluster.start(who)
