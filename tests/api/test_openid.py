@@ -473,15 +473,15 @@ def _broken(provider: OpenIdProvider, claims: dict[str, Any]) -> str:
 
 NOW = int(time.time())
 BAD_TOKENS = {
-    "nonce: of another": changed(nonce="x" * 43),
-    "nonce: of": changed(nonce=None),
+    "nonce: belongs to another login": changed(nonce="x" * 43),
+    "nonce: belongs": changed(nonce=None),
     "nonce": changed(nonce=7),
-    "iss: another": changed(iss="https://evil.example.org"),
+    "iss: the token": changed(iss="https://evil.example.org"),
     "iss": changed(iss=None),
-    "aud: another": changed(aud="another-client"),
+    "aud: the token": changed(aud="another-client"),
     "aud": changed(aud=[]),
     "aud: ": changed(aud=None),
-    "azp: another": changed(azp="another-client"),
+    "azp: the token": changed(azp="another-client"),
     "azp": changed(aud=[CLIENT_ID, "another-client"]),
     "exp: the token has": changed(exp=NOW - 3600),
     "exp: the": changed(exp=None),

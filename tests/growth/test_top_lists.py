@@ -9,7 +9,7 @@ from taipan.broker.server import Server
 from tests.support.api import managed_node
 from tests.support.loud_clients import add_clients, sweep
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.interpreted, pytest.mark.asyncio, pytest.mark.timeout(600)]
 CLIENTS = 200_000
 MOST = 0.2
 """Seconds for an answer, with the caller's part."""

@@ -478,6 +478,7 @@ async def test_key_updates_while_a_record_waits_to_be_sent(certificates: Certifi
         assert not protocol.lost
 
 
+@pytest.mark.interpreted
 @with_libssl
 @on_both_loops
 async def test_data_of_the_size_of_a_key_update_waits_only_once(

@@ -298,7 +298,7 @@ def errors(certificates: Certificates) -> list[tuple[str, dict[str, Any], str, s
             "tls.keyfile",
             "key_password",
         ),
-        ("ciphers", {"ciphers": "ROT13"}, "tls.ciphers", "knows no cipher"),
+        ("ciphers", {"ciphers": "ROT13"}, "tls.ciphers", "supports none of the ciphers"),
         ("verify without CA", {"verify": "required"}, "tls.cafile", "is required"),
         ("no CA file", {"verify": "required", "cafile": "/none"}, "tls.cafile", "No such file"),
         ("CA is not PEM", {"verify": "required", "cafile": str(garbage)}, "tls.cafile", "contains no PEM certificate"),
