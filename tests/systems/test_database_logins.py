@@ -37,3 +37,4 @@ async def test_clients_that_all_connect_at_once(
         assert found.reasons.keys() <= _AWAY and found.told.keys() <= {"return code 3"}
     if condition == "away":
         assert found.told["return code 3"] >= CLIENTS
+        assert sum(found.reasons.values()) >= CLIENTS

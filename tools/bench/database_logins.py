@@ -10,6 +10,7 @@ second to one and a half seconds later.
 
 import asyncio
 import hashlib
+import multiprocessing
 import os
 import sys
 import tempfile
@@ -48,8 +49,13 @@ class Relay:
         self.port = free_port()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def start(self) -> asyncio.Server:
-        return await asyncio.start_server(self._accept, "127.0.0.1", self.port)
+    def serve(self) -> None:
+        """Accept connections until the process ends."""
+        asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
+        await server.serve_forever()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -142,7 +148,9 @@ class Found:
 async def measure(name: str, condition: str, server: Server, passwords: dict[str, str], table: str) -> Found:
     relay = Relay(server.port, DELAY / 2)
     port = relay.port if condition == "slow" else server.port
-    served = await relay.start() if condition == "slow" else None
+    process = multiprocessing.get_context("spawn").Process(target=relay.serve, daemon=True)
+    if condition == "slow":
+        process.start()  # of its own: this loop is busy with the clients
     if condition == "away":
         server.stop()
     async with node_of(name, port, table) as node:
@@ -167,8 +175,9 @@ async def measure(name: str, condition: str, server: Server, passwords: dict[str
         used = node.processor_seconds() - used
         reasons = await node.failures(name)
         crowd.leave()
-    if served is not None:
-        served.close()
+    if condition == "slow":
+        process.kill()
+        process.join()
     told = Counter({what: count for what, count in crowd.told.items() if what != "accepted"})
     return Found(sorted(each - returned for each in crowd.back), told, reasons, used, accepted)
 

@@ -98,7 +98,7 @@ secret = "{APP[1]}"
 
     async def failures(self, source: str) -> dict[str, int]:
         """Return how often a source of access gave no answer since the start, by reason."""
-        url = f"http://127.0.0.1:{self.api_port}/api/v4/emqx_prometheus"
+        url = f"http://127.0.0.1:{self.api_port}/api/v4/emqx_prometheus?type=prometheus"
         async with aiohttp.ClientSession(headers=_HEADERS) as session, session.get(url) as reply:
             text = await reply.text()
         found = re.findall(rf'^taipan_refusals_total{{.*reason="access_{source}_(\w+)".*}} (\d+)', text, re.MULTILINE)
