@@ -4,8 +4,7 @@ This module has the parts that all remote sources share: the limits of open ques
 the circuit breaker, the status and its alarm, counting and logging of failures, and the end. Each source itself
 connects, asks the question, and closes its connections.
 
-At most ``pool_size`` questions are asked at a time, or a multiple of it if the other side answers several of them
-together. Only these can fail because of the other side. The wait of further
+At most ``pool_size`` questions are asked at a time. Only these can fail because of the other side. The wait of further
 questions for their turn is not a failure of the other side, and has its own limit."""
 
 import asyncio
@@ -204,11 +203,6 @@ class RemoteSource(Source, OutsideSource):
             )
             self._untold = 0
             self._quiet_until = now + _LOG_INTERVAL
-
-    def give_turns(self, each: int) -> None:
-        """Let ``each`` questions per connection be asked at a time, instead of one: they are answered together."""
-        for _ in range(self._limits.pool_size * (each - 1)):
-            self._turns.release()
 
     # ---------------------------------------------------------------- status
 

@@ -11,16 +11,12 @@ from .database import DatabaseSource, Queries, StoredPassword, Values, hash_of_c
 from .database_checks import common_faults
 from .password_hash import PasswordVerifier
 from .query_hash import HashFormat
-from .question_batches import QuestionBatches
-from .remote import SourceFailed
 from .source import SourceContext
 from .sql_query import SqlQuery
 from .sql_rules import rules_of
 from .sql_settings import QUERIES, SqlAccessSettings
 
 _SHOWN: Final = 300
-TOGETHER: Final = 16
-"""Questions in one exchange. If one of them has no answer, each is asked alone, within the same time-out."""
 
 
 def faults(settings: SqlAccessSettings) -> Iterator[Fault]:
@@ -37,7 +33,6 @@ class SqlSource(DatabaseSource):
         super().__init__(name, settings, context, Queries(QUERIES, *letters))
         self._form = HashFormat(settings.password_hash)
         self._pool: ConnectionPool[Any] = ConnectionPool(self.open, self.abort)
-        self._batches: QuestionBatches[Sequence[Any]] = QuestionBatches(self._ask_together, settings.pool_size)
 
     # --------------------------------------------------------- of a database
 
@@ -49,13 +44,6 @@ class SqlSource(DatabaseSource):
     async def fetch(self, connection: Any, word: str, values: Values) -> Sequence[Any]:
         """Return the rows of the query with this setting. Raises SourceFailed, with ``away`` if the connection cannot
         be used again."""
-
-    async def fetch_together(
-        self, connection: Any, word: str, questions: list[Values]
-    ) -> Sequence[Sequence[Any] | SourceFailed]:
-        """Return the result of ``fetch`` for each of several questions. A source that calls ``ask_together`` overrides
-        this method."""
-        return [await self.fetch(connection, word, values) for values in questions]
 
     @abstractmethod
     def abort(self, connection: Any) -> None:
@@ -78,19 +66,7 @@ class SqlSource(DatabaseSource):
 
     async def rows(self, word: str, values: Values) -> Sequence[Any]:
         """Return the rows of a query. Raises SourceFailed."""
-        return await self._batches.ask(word, values)
-
-    def ask_together(self) -> None:
-        """From now on, the database answers several questions in one exchange."""
-        if self._batches.largest == 1:
-            self._batches.largest = TOGETHER
-            self.give_turns(2 * TOGETHER)  # while some are asked, as many wait for the connection
-
-    async def _ask_together(self, word: str, questions: list[Values]) -> Sequence[Sequence[Any] | SourceFailed]:
-        if len(questions) == 1:
-            (values,) = questions
-            return [await self._pool.use(lambda connection: self.fetch(connection, word, values))]
-        return await self._pool.use(lambda connection: self.fetch_together(connection, word, questions))
+        return await self._pool.use(lambda connection: self.fetch(connection, word, values))
 
     def verifier(self, row: StoredPassword, password: bytes, owner: str) -> PasswordVerifier | None:
         return hash_of_columns(self._form, row, password, owner)

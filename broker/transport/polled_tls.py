@@ -287,6 +287,7 @@ class PolledTls(PolledTransport):
         if self._state == _HANDSHAKE:
             self._take_step()
             return
+        waits = self._read_waits
         self._read_again()
         if self._pieces is None:
             self._watch(self.events & ~OUT)
@@ -295,6 +296,9 @@ class PolledTls(PolledTransport):
             super().send_pieces()
             if not self._unsent and self._state == _OPEN:
                 self._stop_timer()
+                # At once: data that fills the socket again in each iteration would let a read wait for ever.
+                if waits and not self._paused:
+                    self.read()
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if self._state != _OPEN or self._ending or not data:

@@ -11,7 +11,6 @@ import pytest
 from taipan.broker.access.control import AccessControl
 from taipan.broker.access.registry import ACCESS_SOURCES
 from taipan.broker.access.remote_status import CONNECTED
-from taipan.broker.access.sql_source import TOGETHER
 from tests.broker.access.sources.postgresql import TABLES, server_of_tests
 from tests.broker.access.sources.sql_tables import settings_of, sha256
 from tests.broker.access.test_sources import client, control, decision, log_in
@@ -151,90 +150,6 @@ async def test_ten_thousand_clients_at_once() -> None:
         logins = [log_in(access, client(f"u{n}"), f"p{n}".encode()) for n in range(1, 10_001)]
         told = await asyncio.gather(*logins)
         assert {(outcome.reason_code, outcome.detail) for outcome in told} == {(0, "")}
-
-
-AT_ONCE = 40
-NAMES = (
-    "create unique index on mqtt_user (username); insert into mqtt_user (username, password) "
-    f"select 'u' || n, encode(sha256(('p' || n)::bytea), 'hex') from generate_series(1, {AT_ONCE}) n;"
-)
-
-
-async def _log_in_at_once(access: AccessControl, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Any], int]:
-    """Return the outcomes of logins with the right password, of the first client with another one, and of an unknown
-    user, and how many statements were sent."""
-    source: Any = access.sources["postgresql"]
-    async with asyncio.timeout(patience(40)):
-        while source.status.word != CONNECTED:
-            await asyncio.sleep(0.01)
-    sent: list[str] = []
-    fetched = source._fetched
-
-    async def counted(connection: Any, statement: str, bound: list[Any]) -> Any:
-        sent.append(statement)
-        return await fetched(connection, statement, bound)
-
-    monkeypatch.setattr(source, "_fetched", counted)
-    everyone = [(f"u{n}", f"p{n}") for n in range(1, AT_ONCE + 1)]
-    logins = [log_in(access, client(name), password.encode()) for name, password in everyone]
-    wrong = [log_in(access, client("u1"), b"wrong"), log_in(access, client("nobody"), b"p1")]
-    return await asyncio.gather(*logins, *wrong), len(sent)
-
-
-@pytest.mark.asyncio
-async def test_clients_that_wait_are_asked_about_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And everybody has the answer about itself."""
-    async with asked(NAMES, pool_size=1) as access:
-        told, sent = await _log_in_at_once(access, monkeypatch)
-        assert [(each.reason_code, each.proved_by) for each in told[:-2]] == [(0, "postgresql")] * AT_ONCE
-        assert told[-2].reason_code == 0x86 and told[-1].proved_by == ""
-        assert sent == 1 + -(-(AT_ONCE + 1) // TOGETHER)
-
-
-@pytest.mark.asyncio
-async def test_rules_asked_about_together() -> None:
-    """Each client has its own rows, in the order of the query."""
-    insert = "insert into mqtt_acl (allow, username, access, topic)"
-    rows = f"{insert} select n % 2, 'u' || n, 3, 'a' from generate_series(1, 40) n;"
-    again = rows.replace("n % 2", "1 - n % 2")
-    query = (
-        "select allow, ipaddr, username, clientid, access, topic from mqtt_acl where username = '%u' order by id desc"
-    )
-    for acl_query, decides in ((query, 1), (query.removesuffix(" desc"), 0)):
-        async with asked(rows + again, pool_size=1, acl_query=acl_query) as access:
-            everyone = [client(f"u{n}") for n in range(1, 41)]
-            for who in everyone:
-                who.proved_by = "postgresql"
-            told = await asyncio.gather(*(decision(access, who, "a") for who in everyone))
-            assert [each.allowed for each in told] == [n % 2 == decides for n in range(1, 41)]
-
-
-@pytest.mark.asyncio
-async def test_a_value_that_the_query_fails_for_concerns_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    query = "select password from mqtt_user where username = '%u' and 1 / (case '%u' when 'u7' then 0 else 1 end) = 1"
-    async with asked(NAMES, pool_size=1, auth_query=query) as access:
-        told, _ = await _log_in_at_once(access, monkeypatch)
-        assert [(number, each.detail) for number, each in enumerate(told[:-2], 1) if each.reason_code] == [
-            (7, "postgresql_query")
-        ]
-
-
-CHANGES_ROWS = (
-    "with seen as (update mqtt_user set is_superuser = is_superuser where username = '%u' returning password) "
-    "select password from seen"
-)
-OF_ANOTHER_TYPE = "select password from mqtt_user where username = '%u'::cidr::text or username = '%u'"
-
-
-@pytest.mark.parametrize("query", [CHANGES_ROWS, OF_ANOTHER_TYPE], ids=["changes rows", "another type"])
-@pytest.mark.asyncio
-async def test_a_query_that_cannot_be_asked_together(query: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with asked(NAMES, pool_size=2, auth_query=query) as access:
-        source: Any = access.sources["postgresql"]
-        (told, sent) = await _log_in_at_once(access, monkeypatch)
-        assert source._batches.largest == 1 and sent == AT_ONCE + 2
-        if query == CHANGES_ROWS:
-            assert [each.reason_code for each in told[:-2]] == [0] * AT_ONCE
 
 
 @pytest.mark.asyncio

@@ -1,6 +1,5 @@
 """PostgresqlSource: asks PostgreSQL, with statements that the server has prepared."""
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 import asyncpg
@@ -12,12 +11,9 @@ from ..database_settings import address_of
 from ..remote import SourceFailed
 from ..remote_status import NO_CONNECTION
 from ..source import SourceContext
-from ..sql_query import SqlQuery
 from ..sql_source import SqlSource, in_one_line
 from .declaration import PostgresqlAccessSettings
 
-_TEXTS: Final = frozenset(["text", "varchar", "bpchar", "name"])
-"""Types of parameters that a query of several questions can have."""
 _ERRORS: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 """The errors of asyncpg; the last one also if the server has ended an idle connection, and its end is not read yet."""
 
@@ -34,7 +30,6 @@ class PostgresqlSource(SqlSource):
         self._statements = {
             word: query.statement(lambda index: f"${index + 1}") for word, query in self.queries.items()
         }
-        self._together: dict[str, str] = {}
         host, port = address_of(settings.server, 5432)
         tls = tls_of(settings)
         self._options: dict[str, Any] = {
@@ -51,31 +46,13 @@ class PostgresqlSource(SqlSource):
 
     async def check(self, connection: Any) -> None:
         """Let the server prepare the statements, which reveals invalid ones."""
-        types: dict[str, list[str]] = {}
         for word, statement in self._statements.items():
             try:
-                prepared = await connection.prepare(statement)
-                types[word] = [kind.name for kind in prepared.get_parameters()]
+                await connection.prepare(statement)
             except _ERRORS as error:
                 raise SourceFailed("query", f"access.{self.name}.{word}", in_one_line(error)) from None
             except OSError as error:
                 raise SourceFailed("broken", detail=in_one_line(error), away=True) from None
-
-        if self._together or not all(_TEXTS.issuperset(each) for each in types.values()):
-            return
-        together = {
-            word: _of_several(self.queries[word], each) if each else self._statements[word]
-            for word, each in types.items()
-        }
-        try:
-            for statement in together.values():
-                await connection.prepare(statement)
-        except _ERRORS:
-            return  # for example a query that changes rows
-        except OSError as error:
-            raise SourceFailed("broken", detail=in_one_line(error), away=True) from None
-        self._together = together
-        self.ask_together()
 
     async def find_password(self, values: Values) -> StoredPassword | None:
         rows = await self.rows("auth_query", values)
@@ -103,38 +80,8 @@ class PostgresqlSource(SqlSource):
 
     async def fetch(self, connection: Any, word: str, values: Values) -> list[Any]:
         bound = [values.get(letter) for letter in self.queries[word].letters]
-        return await self._fetched(connection, self._statements[word], bound)
-
-    async def fetch_together(
-        self, connection: Any, word: str, questions: list[Values]
-    ) -> Sequence[Sequence[Any] | SourceFailed]:
-        letters = self.queries[word].letters
-        answers: list[list[Any] | SourceFailed] = [[] for _ in questions]
         try:
-            if not letters:  # the same rows for everybody
-                return [await self._fetched(connection, self._statements[word], [])] * len(questions)
-            columns = [[values.get(letter) for values in questions] for letter in letters]
-            for number, *row in await self._fetched(connection, self._together[word], columns):
-                found = answers[number - 1]
-                assert isinstance(found, list)
-                found.append(tuple(row))
-            return answers
-        except SourceFailed as failure:
-            if failure.away:
-                raise
-        # One of the values may be the reason.
-        for number, values in enumerate(questions):
-            try:
-                answers[number] = await self.fetch(connection, word, values)
-            except SourceFailed as failure:
-                if failure.away:
-                    raise
-                answers[number] = failure
-        return answers
-
-    async def _fetched(self, connection: Any, statement: str, bound: list[Any]) -> list[Any]:
-        try:
-            rows: list[Any] = await connection.fetch(statement, *bound)
+            rows: list[Any] = await connection.fetch(self._statements[word], *bound)
             return rows
         except (asyncpg.PostgresConnectionError, asyncpg.OperatorInterventionError, OSError) as error:
             # The server is stopping, or has ended this connection.
@@ -145,16 +92,3 @@ class PostgresqlSource(SqlSource):
 
     def abort(self, connection: Any) -> None:
         connection.terminate()
-
-
-def _of_several(query: SqlQuery, types: list[str]) -> str:
-    """Return the statement that runs a query once for each element of its parameters, which are arrays. Each row begins
-    with the number of its element, from 1 on. OFFSET keeps PostgreSQL from merging the query with the rest, so that the
-    rows of an element are those of the query, in the same order."""
-    arrays = ", ".join(f"${index + 1}::pg_catalog.{kind}[]" for index, kind in enumerate(types))
-    names = ", ".join(f"value{index}" for index in range(len(types)))
-    one = query.statement(lambda index: f"taipan_asked.value{index}")
-    return (
-        f"select taipan_asked.number, taipan_found.* from unnest({arrays}) with ordinality as taipan_asked"
-        f"({names}, number) cross join lateral (select * from (\n{one}\n) as taipan_rows offset 0) as taipan_found"
-    )

@@ -9,10 +9,12 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from taipan.broker.transport import polled_tls
 from taipan.broker.transport.polled_tls import RECORD, RECORDS, PolledTls
 from taipan.broker.transport.poller import HANDSHAKES, HAS_EPOLL, IN, OUT, Poller
 from taipan.broker.transport.tls import PolledSocket, ServerContext, build_context
@@ -503,6 +505,57 @@ async def test_data_of_the_size_of_a_key_update_waits_only_once(
         assert client.send(b"67890")
         await until(lambda: protocol.received == b"1234567890")
         assert len(set(waits)) == 1 and not protocol.lost
+
+
+class _FullBetweenReads:
+    """A socket of TLS that is full in each iteration of the loop and has room before the next, with a record to read
+    that may be a key update."""
+
+    def __init__(self) -> None:
+        self.full = False
+
+    def fileno(self) -> int:
+        return 7
+
+    def version(self) -> str:
+        return "TLSv1.3"
+
+    def write(self, data: bytes) -> int:
+        if self.full:
+            raise ssl.SSLWantWriteError
+        return len(data)
+
+
+@pytest.mark.interpreted
+@pytest.mark.asyncio
+async def test_what_fills_the_socket_in_each_iteration_puts_no_read_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    poller: Any = SimpleNamespace(
+        loop=asyncio.get_running_loop(), add=lambda *_: None, watch=lambda *_: None, reading=-1, reads=0
+    )
+    sock: Any = _FullBetweenReads()
+    reads: list[bool] = []
+
+    def read(self: PolledTls) -> bytes | None:
+        if self._pieces is not None and self._must_wait():
+            return None
+        reads.append(True)
+        return None
+
+    monkeypatch.setattr(PolledTls, "_records", read)
+    monkeypatch.setattr(socket.socket, "recv", lambda *_: polled_tls._KEY_UPDATE)
+    transport = PolledTls(poller, sock, None, None)  # type: ignore[arg-type]
+    transport._state = polled_tls._OPEN
+    transport._protocol = Recorder()
+    transport._watch(IN)
+    for _ in range(10):  # as the poller and the flusher do: read, then send, then write what does not fit
+        sock.full = True
+        transport.write(b"more")
+        if transport.events & IN:
+            transport.read()
+        sock.full = False
+        if transport.events & OUT:
+            transport.send_pieces()
+    assert len(reads) == 10
 
 
 @with_tls
