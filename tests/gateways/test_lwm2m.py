@@ -433,8 +433,9 @@ async def test_a_device_that_falls_asleep_before_its_commands_are_sent(devices: 
         device.answers = False
         for number in range(4):
             await watch.send("read", number, path="/3/0/9")
-            if not number:  # it is lost: from now on, the device is asleep
-                assert (await watch.hear())["data"]["code"] == "5.04"
+        answer = await watch.hear()  # it is lost: from now on, the device is asleep
+        assert (answer["reqID"], answer["data"]["code"]) == (0, "5.04")
+        await asyncio.sleep(0.5)
         await until(lambda: conversation(node)._pending.waiting == 3)
         await device.update()
         answer = await watch.hear()

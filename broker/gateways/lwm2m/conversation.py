@@ -176,6 +176,8 @@ class DeviceConversation:
     def _lost(self) -> None:
         """Handle a command without an answer. The device stays registered until its lifetime expires."""
         self._pending.lost()
+        if self._spacing is None and self._pending.waiting and not self._pending.asleep(self._link.now()):
+            self._spacing = self._link.after(SPACING, self._spaced)
 
     # ------------------------------------------------------------------------------------------ from the broker
 
@@ -252,27 +254,33 @@ class DeviceConversation:
             self._answer(command, answers.failure(command, answers.UNAVAILABLE, reason))
             return
         self._last.put(command.named, command.kind, b"")
-        if self.state != REGISTERED or self._pending.waiting or self._sleeps():
+        asleep = self._queue_mode and self._pending.asleep(self._link.now())
+        if self.state != REGISTERED or self._pending.waiting or asleep or not self._is_ready():
             self._pending.wait(payload)
         else:
             self._send(command, payload)
 
-    def _sleeps(self) -> bool:
-        registered = self._registration
-        return registered is not None and registered.queue_mode and self._pending.asleep(self._link.now())
+    @property
+    def _queue_mode(self) -> bool:
+        return self._registration is not None and self._registration.queue_mode
+
+    def _is_ready(self) -> bool:
+        """Return whether the device may be sent a command. In queue mode it has one at a time: if it falls asleep, only
+        that one is lost."""
+        return not self._queue_mode or (not self._endpoint.unanswered and not self._pending.silent)
 
     def _send_waiting(self) -> None:
-        """Send the next waiting command, and then the others one by one."""
-        if self._spacing is None and self.state == REGISTERED and (payload := self._pending.next()) is not None:
+        """Send the next waiting command, and then the others one by one: ``received`` and ``_lost`` continue."""
+        if self._spacing is not None or self.state != REGISTERED or not self._is_ready():
+            return
+        payload = self._pending.next()
+        if payload is not None:
             self._spacing = self._link.after(SPACING, self._spaced)
             self._send(parse_command(payload, self._settings.objects), payload)
 
     def _spaced(self) -> None:
         self._spacing = None
-        if self._endpoint.unanswered:  # the device may have fallen asleep again
-            self._spacing = self._link.after(SPACING, self._spaced)
-        elif not self._pending.silent or self._registration is None or not self._registration.queue_mode:
-            self._send_waiting()
+        self._send_waiting()
 
     def _send(self, command: DeviceCommand, payload: bytes) -> None:
         request = command.request
@@ -285,6 +293,7 @@ class DeviceConversation:
             reason = f"too many observations of this device ({refused})"
             self._answer(command, answers.failure(command, answers.UNAVAILABLE, reason))
             return
+        self._pending.sent(self._link.now())
         root = [part for part in registered.root.split("/") if part]
         old = self._observations.end(request.path) if request.observe is not None else b""
         if old and request.observe == OBSERVE:

@@ -22,7 +22,7 @@ class PendingCommands:
     """The commands of one device. ``add`` counts a command, which may ``wait`` until ``next`` returns it; ``done`` ends
     it."""
 
-    __slots__ = ("_bytes", "_count", "_heard_at", "_max_bytes", "_max_commands", "_waiting", "_window")
+    __slots__ = ("_bytes", "_count", "_heard_at", "_max_bytes", "_max_commands", "_sent_at", "_waiting", "_window")
 
     def __init__(self, window: float, max_commands: int, max_bytes: int) -> None:
         self._window = window
@@ -32,6 +32,7 @@ class PendingCommands:
         self._count = 0
         self._bytes = 0
         self._heard_at = 0.0
+        self._sent_at = 0.0
 
     def __len__(self) -> int:
         return self._count
@@ -45,9 +46,14 @@ class PendingCommands:
         """The device has sent something: it is awake."""
         self._heard_at = now
 
+    def sent(self, now: float) -> None:
+        """A command is sent to the device."""
+        self._sent_at = now
+
     def lost(self) -> None:
-        """The device does not answer: it is asleep."""
-        self._heard_at = 0.0
+        """The device does not answer. Unless it has sent something since the command was sent, it is asleep."""
+        if self._heard_at <= self._sent_at:
+            self._heard_at = 0.0
 
     @property
     def silent(self) -> bool:
