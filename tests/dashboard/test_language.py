@@ -56,7 +56,12 @@ def english() -> re.Pattern[str]:
         found -= literals(file)
     assert len(found) > 700 and set(WORDS) <= found
     words = {each for each in found if re.search("[A-Za-z]{2}", each)}
-    return re.compile("|".join(re.escape(each).replace("\0", ".+") for each in sorted(words)))
+    return re.compile("|".join(map(pattern, sorted(words))))
+
+
+def pattern(text: str) -> str:
+    """Around a short word, as in ``3 of 12``, there are values of one word: the node's own sentences have it, too."""
+    return re.escape(text).replace("\0", ".+" if re.search("[A-Za-z]{3}", text) else r"\S+")
 
 
 MORE: Final = (

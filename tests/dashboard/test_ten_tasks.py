@@ -246,8 +246,9 @@ async def test_the_configuration_of_another_node(
         await (await download.value).save_as(saved)
     (tmp_path / "other").mkdir()
     other = await DashboardNode(tmp_path / "other").start()
+    importing = open_dashboard(other)
     try:
-        async with task(open_dashboard(other), "Import them into another node") as operator:
+        async with task(importing, "Import them into another node") as operator:
             page = operator.page
             await operator.to("Node")
             await operator.link("Export and import")
@@ -262,6 +263,7 @@ async def test_the_configuration_of_another_node(
             await expect(page.get_by_role("dialog")).to_have_count(0)
         assert [each["who"] for each in (await other.api.get("/banned")).data] == ["sensor-oslo-909"]
     finally:
+        importing.watch.node_may_be_away = True  # its page is still open
         await other.stop()
 
 
