@@ -12,7 +12,8 @@ from tests.support.api import managed_node
 
 pytestmark = pytest.mark.asyncio
 
-MAX_CALLS: Final = 32  # two for messages in flight, whose dict a session creates when it has some
+# Two for messages in flight, whose dict a session creates when it has some; two for what the clients of a socket share.
+MAX_CALLS: Final = 34
 
 
 async def test_get_of_one_client(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,4 +38,4 @@ async def test_get_of_one_client(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(Application, "handle", profiled)
         assert (await node.api.get("/clients/c1")).data[0]["clientid"] == "c1"
     assert called[0] == "Application.handle" and called[-1] == "json_response"
-    assert len(called) <= MAX_CALLS, called
+    assert len(called) <= MAX_CALLS, "\n".join(called)
