@@ -45,7 +45,7 @@ async def test_nothing_is_left_where_clears_follow_what_their_clients_have_seen(
 async def test_what_a_clear_has_missed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """As with nodes that ask no other before they write a clear."""
 
-    async def nobody(self: Settling, name: str, at: float) -> Settled:
+    async def nobody(self: Settling, name: str, at: float, *_: object) -> Settled:
         return NOBODY
 
     monkeypatch.setattr(Settling, "elsewhere", nobody)
