@@ -336,6 +336,7 @@ def _answer(channel: Channel, connect: Connect, connack: Connack, now: float) ->
     )
     if connect.will is not None:
         context.broker.cluster.will_changed(client.client_id)
+    # 0.0 is one object for all clients, a product is not.
     channel.connection.accepted(client.keep_alive * zone.keep_alive_multiplier if client.keep_alive else 0.0)
     if context.hooks.client_connected:
         context.hooks.client_connected(client)

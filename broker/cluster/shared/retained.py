@@ -267,7 +267,8 @@ class ClusterRetained(SharedMap[RetainedChange, _Known, str, tuple[str, Retained
             known = change.until
             settled = await self._settling.elsewhere(change.name, change.moment[1], asking)
             # An earlier answer is more precise: its question was sent before the message of the clear.
-            known.update({**settled.until, **known})
+            for uid, until in settled.until.items():
+                known.setdefault(uid, until)
             settled = Settled(known, settled.complete)
             if change.restored or self._clock.skew - skew > JUMP:  # it is not certain how long ago the clear was
                 settled = Settled({}, settled.complete)

@@ -78,15 +78,16 @@ class _Call:
 
 
 class _Question:
-    """Keys that other nodes are asked about together, each with the time of its clear; and the first call to each
-    node."""
+    """Keys that other nodes are asked about together, each with the time of its clear; the first call to each node that
+    may answer; and how many nodes there were then."""
 
-    __slots__ = ("asked", "asking", "calls")
+    __slots__ = ("asked", "asking", "calls", "peers")
 
     def __init__(self) -> None:
         self.asked: dict[str, float] = {}
         self.asking: asyncio.Task[dict[str, Settled]] | None = None
         self.calls: list[tuple[Peer, _Call]] = []
+        self.peers = 0
 
 
 class Settling:
@@ -156,29 +157,29 @@ class Settling:
         question, self._question = self._question, None
         if question is not None:
             peers = [peer for peer in self._peers.values() if self._may_answer(peer)]
+            question.peers = len(self._peers)
             data = self._encoded(question.asked)
             question.calls = [(peer, self._call(peer, data, ANSWER_TIMEOUT)) for peer in peers]
 
-    async def _ask_others(self, question: "_Question") -> dict[str, Settled]:
+    async def _ask_others(self, question: _Question) -> dict[str, Settled]:
         await asyncio.sleep(0)  # all clears of this iteration together
         if question is self._question:
             self.send()
         asked, calls = question.asked, question.calls
-        count = len(self._peers)
         answers = await asyncio.gather(*(self._ask(peer, asked, call) for peer, call in calls))
         found = [(peer.uid, answer) for (peer, _), answer in zip(calls, answers, strict=True) if answer is not None]
         settled = {}
         for number, name in enumerate(asked):
             each = [(uid, answer[number]) for uid, answer in found]
             until = {uid: answer.until for uid, answer in each if answer.until is not None}
-            settled[name] = Settled(until, len(until) == count and all(answer.written for _, answer in each))
+            settled[name] = Settled(until, len(until) == question.peers and all(answer.written for _, answer in each))
         return settled
 
     def _encoded(self, asked: dict[str, float]) -> bytes:
         now = self._clock.now()
         return msgspec.msgpack.encode([(name, now - at) for name, at in asked.items()])
 
-    def _call(self, peer: Peer, question: bytes, timeout: float) -> "_Call":
+    def _call(self, peer: Peer, question: bytes, timeout: float) -> _Call:
         """Send a question now."""
         try:
             asked = self._calls.send_call(peer.name, SETTLE, question, timeout)
@@ -191,7 +192,7 @@ class Settling:
         answer.add_done_callback(call.ended)
         return call
 
-    async def _ask(self, peer: Peer, asked: dict[str, float], call: "_Call") -> list[SettleAnswer] | None:
+    async def _ask(self, peer: Peer, asked: dict[str, float], call: _Call) -> list[SettleAnswer] | None:
         """Wait for the answer to a question, and ask again until there is one, or the node is Suspect, or has stopped.
         Return ``None`` if there is no answer.
 
@@ -219,7 +220,7 @@ class Settling:
             await asyncio.sleep(max(AGAIN - waited, 0.0))
             call = self._call(peer, self._encoded(asked), timeout)
 
-    async def _answer_of(self, peer: Peer, call: "_Call") -> bytes:
+    async def _answer_of(self, peer: Peer, call: _Call) -> bytes:
         """Return the answer of a node.
 
         :raises CallFailed: the node runs, and cannot answer.

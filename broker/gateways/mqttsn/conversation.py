@@ -68,17 +68,17 @@ UNLIMITED: Final = MAX_REQUESTS, 2, True
 WITH_WILL: Final = 0x04
 """The Reason Code of a DISCONNECT that publishes the Will."""
 
-# Marks of a conversation.
+# Flags of a conversation. The bits above them count the answers to an address without a connection.
 _QUIET: Final = 1  # since the CONNACK, or since the last look at a publisher without a connection
 _DRAINING: Final = 2  # the broker has been asked for a PINGRESP
-_STRAY: Final = 4  # for each answer to an address without a connection
+_STRAY: Final = 4
 
 
 class Conversation:
     """One client's conversation. ``broker.gateway.GatewayChannel`` describes the methods that the node calls."""
 
     __slots__ = (
-        "_answered", "_answered_at", "_deliveries", "_idle_timer", "_limits", "_link", "_marks", "_publications",
+        "_answered", "_answered_at", "_deliveries", "_flags", "_idle_timer", "_limits", "_link", "_publications",
         "_request", "_settings", "_subscribing", "_topics", "_will", "state",
     )  # fmt: skip
 
@@ -92,7 +92,7 @@ class Conversation:
         # The datagram that was answered with CONNACK, and when.
         self._answered = b""
         self._answered_at = 0.0
-        self._marks = 0
+        self._flags = 0
         self._limits = UNLIMITED
         self._topics: Topics | None = None
         # MsgId of a SUBSCRIBE or UNSUBSCRIBE -> topic id.
@@ -115,12 +115,12 @@ class Conversation:
             self._link.drop("malformed_datagram", str(error))
             return len(data)
         if type(packet) is sn.SnPublish:
-            self._marks &= ~_QUIET
+            self._flags &= ~_QUIET
             self._on_publish(packet, data)
             return len(data)
         if self._repeats(data):
             return len(data)
-        self._marks &= ~_QUIET
+        self._flags &= ~_QUIET
         request = _REQUESTS.get(type(packet))
         if request is None or not request[1] >> self.state & 1:
             self._stray(packet)
@@ -132,7 +132,7 @@ class Conversation:
         """Answer a repeated request to connect, because the first answer was lost."""
         if data != self._answered or self.state not in (ACTIVE, PUBLISHER):
             return False
-        if not self._marks & _QUIET and self._link.now() > self._answered_at + REPEATED_WITHIN:
+        if not self._flags & _QUIET and self._link.now() > self._answered_at + REPEATED_WITHIN:
             return False
         self._write(sn.SnConnack(sn.ACCEPTED))
         return True
@@ -141,8 +141,8 @@ class Conversation:
         """Ignore a message that has no meaning in this state; inform an address without a connection that it has
         none."""
         self._link.drop("unexpected_datagram", f"{type(packet).__name__} while {STATES[self.state]}")
-        if self.state == NEW and self._marks < MAX_STRAYS * _STRAY and type(packet) not in _FROM_GATEWAYS:
-            self._marks += _STRAY
+        if self.state == NEW and self._flags < MAX_STRAYS * _STRAY and type(packet) not in _FROM_GATEWAYS:
+            self._flags += _STRAY
             self._write(sn.SnDisconnect())
 
     # To connect
@@ -276,14 +276,14 @@ class Conversation:
         elif state not in (ACTIVE, ASLEEP, AWAKE, PUBLISHER):
             self._link.drop("unexpected_datagram", f"PUBLISH while {STATES[state]}")
             return
-        self._marks |= _QUIET
+        self._flags |= _QUIET
         self._link.publish(topic, packet.payload, 0, packet.retain)
 
     def _idle(self) -> None:
         """Keep a publisher without a connection for ``idle_timeout`` after its last message."""
         self._idle_timer = None
-        if self._marks & _QUIET:
-            self._marks &= ~_QUIET
+        if self._flags & _QUIET:
+            self._flags &= ~_QUIET
             self._idle_timer = self._link.after(self._link.idle_timeout, self._idle)
         else:
             self._link.send(Disconnect())
@@ -386,7 +386,7 @@ class Conversation:
                 return
             self._enter(AWAKE)
             self._resume()
-            self._marks &= ~_DRAINING
+            self._flags &= ~_DRAINING
             self._drain()
         else:
             self._link.send(Pingreq())
@@ -396,12 +396,12 @@ class Conversation:
 
     def _drain(self) -> None:
         """Ask the broker for a PINGRESP, which follows all messages that can be sent to the client now."""
-        if self.state == AWAKE and not self._marks & _DRAINING:
-            self._marks |= _DRAINING
+        if self.state == AWAKE and not self._flags & _DRAINING:
+            self._flags |= _DRAINING
             self._link.send(Pingreq())
 
     def _drained(self) -> None:
-        self._marks &= ~_DRAINING
+        self._flags &= ~_DRAINING
         if self._deliveries is not None and not self._deliveries.idle:
             return  # its answer asks again
         if self._link.waiting:
@@ -418,8 +418,8 @@ class Conversation:
 
     def _on_disconnect(self, packet: sn.SnDisconnect, data: bytes) -> None:
         if self.state == NEW:
-            if self._marks < MAX_STRAYS * _STRAY:
-                self._marks += _STRAY
+            if self._flags < MAX_STRAYS * _STRAY:
+                self._flags += _STRAY
                 self._write(sn.SnDisconnect())
             return
         self._write(sn.SnDisconnect())
@@ -452,7 +452,7 @@ class Conversation:
     def _accepted(self, data: bytes) -> None:
         self._answered = data
         self._answered_at = self._link.now()
-        self._marks |= _QUIET
+        self._flags |= _QUIET
 
     def _end(self) -> None:
         self._enter(OVER)
