@@ -25,6 +25,7 @@ from tests.support.api import ManagedNode, Reply, assert_refused, managed_node
 from tests.support.certificates import Certificates
 from tests.support.node import free_port
 from tests.support.openid_provider import CLIENT_ID, SECRET, OpenIdProvider, SigningKey, forged, openid_provider
+from tests.support.patience import patience
 from tests.support.waiting import until
 
 from .test_dashboard_login import PASSWORD, Browser, Dashboard
@@ -119,8 +120,10 @@ async def setting(
         async with managed_node(management, dashboard=table, access=access) as node:
             found.now = node.server.clock.wall
             opened = Setting(node, found)
-            yield opened
-            await opened.dashboard.close()
+            try:
+                yield opened
+            finally:
+                await opened.dashboard.close()
 
 
 # ------------------------------------------------------------------ what works
@@ -577,7 +580,7 @@ FAILURES = {
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
 async def test_a_provider_that_does_not_answer_as_it_should(endpoint: str, caplog: pytest.LogCaptureFixture) -> None:
-    async with setting({"timeout": 0.3}) as here:
+    async with setting({"timeout": patience(0.3)}) as here:
         here.provider.in_userinfo = ("groups",)
         for detail, answer in FAILURES.items():
             caplog.clear()

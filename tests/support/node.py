@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -35,6 +35,8 @@ _worker += 8 * int(os.environ.get("TAIPAN_TEST_RUN", "0"))
 _ports = itertools.cycle(range(10_000 + _worker, 32_000, _WORKERS))
 for _ in range(os.getpid() * 137 % 1_375):
     next(_ports)
+NOBODYS_PORT: Final = 21_728
+"""Nothing listens there: the stores of earlier versions in tests/upgrade have a row that waits for this port."""
 _held: deque[socket.socket] = deque()
 _MOST_HELD = 100
 """Of a process: when one more is asked for, the oldest has long been taken."""
@@ -47,6 +49,8 @@ def free_port() -> int:
     """A port of the loopback interface that nothing listens on. It stays bound here for a while, so that no other
     process takes it for free; who listens with SO_REUSEADDR, as every server does, gets it."""
     for port in _ports:
+        if port == NOBODYS_PORT:
+            continue
         holder = socket.socket()
         try:
             holder.bind(("127.0.0.1", port))

@@ -26,7 +26,7 @@ from taipan.ruleengine.config import RuleEngineSettings
 from tests.support.api import APP_ID, SECRET, ApiClient, ManagedNode, connect_code
 from tests.support.ctl import ctl_json, done
 from tests.support.http_sink import HttpSink, status
-from tests.support.node import make_settings
+from tests.support.node import NOBODYS_PORT, make_settings
 from tests.support.waiting import until
 from tests.support.wire import Ack, Publish, Will
 
@@ -63,8 +63,8 @@ async def opened(directory: Path, made_at: float | None = None) -> AsyncIterator
         await node.stop()
 
 
-async def fill(node: ManagedNode) -> None:
-    """Everything."""
+async def fill(node: ManagedNode, port: int | None) -> None:
+    """Everything. ``port``: of the web hook, unless it is a free one."""
     await done(node, "users", "add", "ann", "secret", "true")
     await done(node, "clientid", "add", "by-its-name", "secret")
     await done(node, "acl", "add", "username", "bob", "only/this", "sub", "allow")
@@ -78,7 +78,7 @@ async def fill(node: ManagedNode) -> None:
     await done(node, "modules", "load", "emqx_mod_slow_subs")
     await done(node, "topic-metrics", "add", "counted")
     await done(node, "traces", "start", "mine", "clientid", "porch", str(YEAR))
-    await _resource_with_rows(node)
+    await _resource_with_rows(node, port)
     await _sessions(node)
     peer = await node.client("delaying", 5, **USER)
     await peer.publish(f"$delayed/{2 * DAY}/later", b"delayed", qos=1, retain=True)
@@ -89,9 +89,11 @@ async def fill(node: ManagedNode) -> None:
     await until(lambda: not node.server.broker.sessions.get("dying").connected)
 
 
-async def _resource_with_rows(node: ManagedNode) -> None:
+async def _resource_with_rows(node: ManagedNode, port: int | None) -> None:
     """A rule whose resource set one row aside, and has another one waiting."""
-    sink = await HttpSink().start()
+    sink = HttpSink()
+    sink.port = port or sink.port
+    await sink.start()
     sink.answer = status(500)
     hook = {"id": HOOK, "type": "web_hook", "config": {"url": sink.url, "retry_attempts": 2}, "description": "kept"}
     assert (await node.api.post("/resources", hook)).code == 0
@@ -246,10 +248,10 @@ def unpack(file: Path, directory: Path) -> float:
     return when
 
 
-async def make(directory: Path) -> bytes:
-    """A store of today, packed."""
+async def make(directory: Path, port: int | None = None) -> bytes:
+    """A store of today, packed. ``port``: of its web hook, unless it is a free one."""
     async with opened(directory) as node:
-        await fill(node)
+        await fill(node, port)
         made_at = node.clock.wall()
     return pack(directory, made_at)
 
@@ -257,7 +259,7 @@ async def make(directory: Path) -> bytes:
 def main() -> int:
     file = DIRECTORY / f"store-{product_version()}.tar.xz"
     with tempfile.TemporaryDirectory() as directory:
-        file.write_bytes(asyncio.run(make(Path(directory))))
+        file.write_bytes(asyncio.run(make(Path(directory), NOBODYS_PORT)))
     print(f"{file}: {file.stat().st_size} bytes")
     return 0
 

@@ -192,7 +192,9 @@ async def test_what_is_written_with_a_deletion_is_told_with_it(connect: Connect)
     first = await a.write("retained", "k", b"1", 0, "n1", about=b"not of a value")
     second = await a.write("retained", "k", None, first, "n2", about=b"why")
     assert await b.read("retained", "k") == BucketEntry("k", None, second, b"why")
-    await until(lambda: told == [BucketEntry("k", b"1", first), BucketEntry("k", None, second, b"why")])
+    # A stream keeps one message of a key: the first may be gone before it is sent to the watch.
+    earlier, deletion = BucketEntry("k", b"1", first), BucketEntry("k", None, second, b"why")
+    await until(lambda: told in ([earlier, deletion], [deletion]))
     late: list[BucketEntry] = []
     a.watch("retained", late.append, lambda: None)
     await until(lambda: late == [BucketEntry("k", None, second, b"why")])
