@@ -75,6 +75,37 @@ def test_a_request_that_is_never_answered() -> None:
     assert codec.decode(network.datagrams[-1][1]).type == RST  # no request waits for it any more
 
 
+def test_a_repetition_before_it_is_due() -> None:
+    """It comes once, only after the message has been repeated, and the message then has all its repetitions again."""
+    network = Network(loss=100)
+    device, _ = pair(network, ack_random_factor=1)
+    answers = ask(device)
+    assert not device.endpoint.repeat_now()  # the acknowledgement may be on its way
+    network.run(2 + 4 + 1)
+    assert len(network.datagrams) == 3
+    assert device.endpoint.repeat_now()
+    assert len(network.datagrams) == 4 and len({data for _, data in network.datagrams}) == 1
+    network.run(2.1)
+    assert len(network.datagrams) == 5
+    assert not device.endpoint.repeat_now()
+    network.run(100)
+    assert answers == [None] and len(network.datagrams) == 3 + 5
+    assert not device.endpoint.repeat_now()
+
+
+def test_a_ping_is_repeated_before_it_is_due() -> None:
+    """What waits for the proof of an address follows at once."""
+    network = Network(loss=100)
+    _, node = pair(network, room=40, ack_random_factor=1)
+    ask(node, PUT, payload=b"x" * 30)
+    network.run(0.6)
+    network.rates = 0, 0, 0
+    assert node.endpoint.repeat_now()
+    network.run(0.2)
+    assert [codec.decode(data).code for _, data in network.datagrams[:2]] == [0, 0]
+    assert codec.decode(network.datagrams[-2][1]).code == PUT
+
+
 def test_repetitions_have_a_back_off_and_an_end() -> None:
     network = Network(loss=100)
     device, _ = pair(network)

@@ -449,6 +449,31 @@ async def test_a_device_that_falls_asleep_before_its_commands_are_sent(devices: 
             assert (answer["reqID"], answer["data"]["code"]) == (number, "2.05")
 
 
+async def test_a_device_that_wakes_up_while_its_command_is_being_repeated(devices: Devices) -> None:
+    """Its update shows that it is awake: the command is sent again at once, not when its next repetition is due."""
+    async with start({"ack_timeout": 1.0, "ack_random_factor": 1.0}) as node:
+        watch = await Watch.open(node)
+        device = await devices.registered(node, "pump-7", "b=UQ")
+        await watch.hear()
+        device.resources["/3/0/9"] = 0, b"87"
+        assert (await watch.ask("read", path="/3/0/9"))["code"] == "2.05"  # its address is proved
+        await device.asked()
+        await node.stand_still()
+        device.answers = False  # it sleeps
+        await watch.send("read", 1, path="/3/0/9")
+        await device.asked()
+        await device.update()
+        assert device.repeated == 0  # the first acknowledgement may be on its way
+        for number in (1, 2, 3):
+            await node.pass_time(2.0**number)
+            await until(lambda number=number: device.repeated == number)
+        device.answers = True
+        await device.update()
+        answer = await watch.hear()
+        assert (answer["reqID"], answer["data"]["code"]) == (1, "2.05")
+        assert device.repeated == 4
+
+
 def conversation(node: ManagedNode) -> Any:
     [device] = listener_of(node).gateway_shared._devices.values()
     return device

@@ -365,6 +365,11 @@ class CoapEndpoint:
         """Return whether a confirmable message has not been acknowledged yet."""
         return self._sender.due > 0
 
+    def repeat_now(self) -> bool:
+        """Repeat the message under way before that is due, because the other side is awake now. Return whether it was
+        repeated."""
+        return not self._ended and self._sender.repeat_now()
+
     def ping(self) -> None:
         """Ask whether the client is reachable; call ``lost`` if it is not."""
         self._sender.ping()

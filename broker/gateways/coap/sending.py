@@ -27,9 +27,10 @@ not answer it in its first quarter of a second."""
 
 class Confirmable:
     """A confirmable message of the node. ``build(mid)`` returns its bytes, and is called again before a repetition only
-    if ``newer`` reports a newer state. ``done`` receives the acknowledgement or RST; None: there is none."""
+    if ``newer`` reports a newer state. ``done`` receives the acknowledgement or RST; None: there is none. ``renewed``:
+    its repetitions have begun again, because the client is awake now."""
 
-    __slots__ = ("build", "data", "done", "due", "mid", "newer", "timeout", "tries")
+    __slots__ = ("build", "data", "done", "due", "mid", "newer", "renewed", "timeout", "tries")
 
     def __init__(
         self, build: Callable[[int], bytes], done: Callable[[Packet | None], None],
@@ -43,6 +44,7 @@ class Confirmable:
         self.due = 0.0
         self.timeout = 0.0
         self.tries = 0
+        self.renewed = False
 
     @property
     def is_ping(self) -> bool:
@@ -150,14 +152,33 @@ class ConfirmableSender:
             if not outgoing.is_ping:
                 self._push(outgoing, next_one=True)
             return  # the next datagram of the client makes room
+        self._current = outgoing
+        self._write_first(outgoing)
+
+    def _write_first(self, outgoing: Confirmable) -> None:
+        """Write a message that has all its repetitions before it."""
+        settings = self._settings
         outgoing.timeout = settings.ack_timeout * uniform(1.0, settings.ack_random_factor)
+        outgoing.tries = 0
         if outgoing.is_ping:
             outgoing.timeout /= 4
             outgoing.tries = -MORE_PINGS
         outgoing.due = self._link.now() + outgoing.timeout
-        self._current = outgoing
         self._link.write(outgoing.data)
         self._wake()
+
+    def repeat_now(self) -> bool:
+        """Repeat a message at once that has been repeated without an answer, because the client is awake now. It has
+        all its repetitions again, but only once, so that it ends before its message ID may be used again. Return
+        whether it was repeated."""
+        current = self._current
+        if current is None or current.renewed or current.tries == (-MORE_PINGS if current.is_ping else 0):
+            return False
+        if not self.fits(len(current.data)):
+            return False
+        current.renewed = True
+        self._write_first(current)
+        return True
 
     def on_reply(self, packet: Packet) -> None:
         """Handle an acknowledgement or RST."""

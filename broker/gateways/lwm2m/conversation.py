@@ -84,6 +84,8 @@ class DeviceConversation:
         self._endpoint.received(data)
         self._datagram = b""
         if self.state == REGISTERED:
+            if self._queue_mode and self._endpoint.repeat_now():
+                self._pending.sent(self._link.now())
             self._send_waiting()
         return len(data)
 
