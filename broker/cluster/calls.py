@@ -78,7 +78,7 @@ class Calls:
     def send_call(
         self, node: str, method: str, argument: bytes, timeout: float | None = None
     ) -> Coroutine[Any, Any, bytes]:
-        """Send a question now, before everything that is sent later. The coroutine waits for the answer.
+        """Send a question immediately, before everything that is sent later. The coroutine waits for the answer.
 
         :raises CallFailed: the question is too long. :raises NodeUnreachable: this node is not connected to NATS."""
         if len(argument) + OVERHEAD > self._nats.max_payload:
@@ -193,8 +193,8 @@ class Calls:
         self._reply(reply, Reply("", len(answer), answer[request.offset : end]))
 
     def _keep(self, key: tuple[str, int, int], answer: bytes) -> None:
-        """Store the answer until the asking node reports that it has all of it, or asks for no part for some time.
-        Sending the last part is not enough, because it may be lost and requested again."""
+        """Store the answer until the asking node reports that it has received all of it, or has not asked for a part
+        for some time. Sending the last part is not enough, because it may be lost and requested again."""
         self._drop(key)
         timer = asyncio.get_running_loop().call_later(self._context.settings.call_timeout, self._drop, key)
         self._kept[key] = (answer, timer)

@@ -1,11 +1,12 @@
-"""Changes: a task waits until state of this process has changed, without looking again and again."""
+"""Changes: lets a task wait for a change of state in this process without polling."""
 
 import asyncio
 from collections.abc import Callable
 
 
 class Changes:
-    """The changes of one object. Who changes it calls ``tell``; ``until`` waits. ``count`` grows with each change::
+    """The changes of one object. Code that changes the object calls ``tell``; ``until`` waits. ``count`` grows with
+    each change::
 
     incoming.came = True
     incoming.changes.tell()
@@ -36,7 +37,7 @@ class Changes:
 
 
 async def until(condition: Callable[[], bool], *changes: Changes, timeout: float | None = None) -> bool:
-    """Wait until a condition holds, which is checked at each of these changes. Return False if it does not hold after
+    """Wait until a condition holds, and check it at each of these changes. Return False if it does not hold after
     ``timeout`` seconds."""
     loop = asyncio.get_running_loop()
     end = None if timeout is None else loop.time() + timeout

@@ -15,17 +15,16 @@ from .nats.interface import Nats
 from .wire import MALFORMED, Refusals, Wire, node_key
 
 PIECE_MESSAGES: Final = 256
-"""Queued messages of a session that moves, sent to another node at once."""
+"""Number of queued messages of a moving session that are sent to another node at a time."""
 
 
 class ClusterContext:
-    """What the parts of the cluster share.
+    """The objects that the parts of the cluster share.
 
     Before a link sends a frame, it calls the functions in ``before_frame``. The other node receives their messages
-    before the frame.
-    ``hosted_by`` names the node in whose process this lost node runs; it is empty if this node has a process of its
-    own. ``refusals`` counts and logs messages that were refused or dropped. ``piece_messages`` is the number of queued
-    messages that are sent to another node at once; the simulation uses a smaller one.
+    before the frame. ``hosted_by`` names the node in whose process this lost node runs; it is empty if this node has
+    its own process. ``refusals`` counts and logs messages that were refused or dropped. ``piece_messages`` is the
+    number of queued messages that are sent to another node at a time; the simulation uses a smaller one.
     """
 
     __slots__ = (

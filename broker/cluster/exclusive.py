@@ -1,9 +1,9 @@
 """Exclusive subscriptions in a cluster: a shared row for each exclusive filter says which client has it.
 
 Before SUBACK, a node claims the filter by a compare-and-set on the row. The row names the client, so that a session
-keeps its subscription when it moves. The row is valid as long as the session: until the key of the session is deleted;
-or, if the session ends with its connection, as long as the client's node runs. If two nodes disagree after a partition,
-the row decides, and the other client loses its subscription.
+keeps its subscription when it moves. The row is valid for as long as the session: until the session's key is deleted
+or, if the session ends with its connection, while the client's node runs. If two nodes disagree after a partition, the
+row decides, and the other client loses its subscription.
 """
 
 import asyncio
@@ -97,7 +97,8 @@ class ClusterExclusive:
                     break
 
     async def _put(self, session: Session, topic_filter: str) -> bool:
-        """Return whether the row is now the session's. If the bucket has another row, the table has that one now."""
+        """Return whether the row now belongs to the session. If the bucket has a different row, the table has now
+        adopted it."""
         try:
             self._table.put(topic_filter, self._row(session))
             await self._rows.agreed()
@@ -175,8 +176,8 @@ class ClusterExclusive:
         asyncio.get_running_loop().call_soon(self._decide_between, session, topic_filter)
 
     def _decide_between(self, session: Session, topic_filter: str) -> None:
-        """Two sessions here have the same exclusive filter: end the subscription of the session whose client does not
-        have the row."""
+        """Decide between two sessions here with the same exclusive filter: end the subscription of the one whose client
+        does not have the row."""
         row = self._table.get(topic_filter)
         there = self._exclusive.holders.get(topic_filter)
         subscription = session.subscriptions.get(EXCLUSIVE_PREFIX + topic_filter)
@@ -190,7 +191,7 @@ class ClusterExclusive:
             self._lose(session, topic_filter, row or self._row(there))
 
     def _is_here(self, session: Session) -> bool:
-        """Return whether a session is this node's. If it has moved, a copy stays here for a while."""
+        """Return whether this node has a session. If it has moved, a copy remains here for a while."""
         return self._session_keys.node_of(session.client_id) is None
 
     def _compare(self, topic_filter: str) -> None:

@@ -1,5 +1,5 @@
-"""Isolation: how a node treats clients while it has no connection to NATS and so to the other nodes
-(``cluster.isolated``), and until it knows the routes after a start without NATS."""
+"""Isolation: how a node treats clients while it has no connection to NATS, and thus to the other nodes
+(``cluster.isolated``). This also applies after a start without NATS, until the routes are known."""
 
 import asyncio
 import logging
@@ -58,7 +58,7 @@ class Isolation:
             self._close_some()
 
     def replaced(self) -> None:
-        """Close all connections: another node has the sessions of this one."""
+        """Close all connections, because another node has taken over this node's sessions."""
         self._close_some()
 
     def _close_some(self) -> None:

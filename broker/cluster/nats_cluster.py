@@ -1,4 +1,4 @@
-"""NatsCluster: the cluster of a node, assembled: its parts are created, started and stopped in this order."""
+"""NatsCluster: assembles the cluster of a node, and creates, starts and stops its parts in order."""
 
 import asyncio
 import logging
@@ -48,7 +48,7 @@ logger = logging.getLogger(__name__)
 READ_TIMEOUT: Final = 10.0
 """Seconds that a start waits for the rows and retained messages of the cluster, if NATS has a quorum."""
 _ROUTES_WITHOUT_QUORUM: Final = 3.0
-"""Seconds that a start waits for the routes of other nodes without NATS or its quorum, which may appear in a moment."""
+"""Seconds that a start without NATS or its quorum waits for the routes of other nodes."""
 _LAST_FRAMES: Final = 2.0
 """Seconds within which messages for other nodes have to be sent when the node stops."""
 
@@ -69,7 +69,7 @@ class NatsCluster:
     ) -> None:
         """``zone_of`` returns settings and limits by the name of a listener. ``refusal_of_will`` is that of
         ``recovery.recover_in_steps``. ``directory`` is the node's data directory, if it keeps data. ``host`` runs a
-        lost node from its copy, and is ``None`` if this node itself is run in that way."""
+        lost node from its copy, and is ``None`` if this node itself runs from a copy."""
         self.context = context
         self.nats = context.nats
         self.strict_subscribe = context.settings.strict_subscribe
@@ -121,7 +121,8 @@ class NatsCluster:
         self.shipping.record.on_replaced.append(self._replaced)
 
     async def prepare(self, store: Store) -> None:
-        """Find out whether another node has taken over this one, before the store, which was read, is opened.
+        """Find out whether another node has taken over this one. Called after the store was read, and before it is
+        opened.
 
         :raises NatsRefused: this NATS cannot be used.
         """
@@ -237,7 +238,8 @@ class NatsCluster:
             durability.copies_bytes = self._copies_bytes
 
     async def _withdraw_copies(self, shipping: Shipping) -> None:
-        """End the copies of an earlier start. Until no node may take over from them, acknowledgements wait for them."""
+        """End the copies of an earlier start. Acknowledgements wait for these copies until no node may take over from
+        them."""
         while shipping.may_be_used:
             await asyncio.sleep(TICK)
         while True:
@@ -250,7 +252,7 @@ class NatsCluster:
         logger.info("replicas_ended node=%s setting=cluster.replicas", self.context.node)
 
     def _copies_bytes(self) -> int:
-        """Return the memory of batches that other nodes, or the disk of a copy here, have yet to confirm."""
+        """Return the memory used by batches that other nodes, or the disk of a copy here, have yet to confirm."""
         sent = 0 if self.shipping is None else self.shipping.tail_bytes
         return sent + (0 if self.copies is None else self.copies.pending_bytes)
 
@@ -397,8 +399,8 @@ class NatsCluster:
         await self.membership.wait_until_heard()
 
     def unfinished(self) -> dict[str, int]:
-        """Return, by kind, how much this node still has to do for other nodes. If it is nothing, the node can leave
-        without a loss, apart from its sessions."""
+        """Return, by kind, how much this node still has to do for other nodes. If nothing is left, only its sessions
+        are lost when the node leaves."""
         return {
             "messages_for_other_nodes": self.owed_to_others,
             "moves": self.handover.unfinished,
@@ -407,7 +409,7 @@ class NatsCluster:
         }
 
     async def leave(self, for_good: bool = False) -> None:
-        """As ``core.cluster.Cluster.leave``. ``for_good``: no node may join with the data of this one."""
+        """Implement ``core.cluster.Cluster.leave``. ``for_good``: no node may join with this node's data again."""
         self.membership.check_leave()
         if self.takeovers is not None:
             self.takeovers.check_leave()
@@ -424,7 +426,7 @@ class NatsCluster:
         self.retained.forget()
 
     def _stay(self) -> None:
-        """Undo what came before the write by which this node would have left."""
+        """Undo the preparations for leaving, because the write that would have removed this node has failed."""
         if self.shipping is not None and (self.context.settings.replicas or self.context.hosted_by):
             self.shipping.attach()
             self.shipping.start()

@@ -1,4 +1,4 @@
-"""Tasks: the running tasks of a part of the cluster; the event loop alone does not keep references to tasks."""
+"""Tasks: keeps references to the running tasks of a part of the cluster, because the event loop does not."""
 
 import asyncio
 from collections.abc import Coroutine

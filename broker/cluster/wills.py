@@ -1,10 +1,10 @@
-"""Wills of nodes that die: another node publishes each, once.
+"""Wills of nodes that die: another node publishes each Will once.
 
 Bucket ``wills`` has a key for each active Will, ``<node key>.<key of the client ID>``. The node writes it in the
-background after CONNACK. A node that dies before that publishes the Will when it is back, as does a node that is back
-before ``cluster.will_grace``. A node that publishes a Will of another node marks its key first, by compare-and-set. The
-node that comes back finds the mark and does not publish the Will again. If the publishing node dies after the mark, the
-Will is lost: it is never published twice. A node that others may regard as Stopped deletes its key first, also by
+background after CONNACK. A node that dies before that publishes the Will when it restarts, as does a node that restarts
+within ``cluster.will_grace``. A node that publishes another node's Will marks the key first, by compare-and-set. A node
+that restarts finds the mark and does not publish the Will again. If the publishing node dies after the mark, the Will
+is lost: it is never published twice. A node that others may regard as Stopped deletes its key first, also by
 compare-and-set, and then publishes.
 """
 
@@ -51,10 +51,10 @@ BUCKET: Final = "wills"
 RETRY: Final = 1.0
 TOO_LARGE: Final = "will_too_large"
 _WRITES: Final = 100
-"""The limit of writes that are under way."""
+"""Maximum number of writes in progress."""
 
 RefusalOf = Callable[[Message, bool], Outcome | None]
-"""Returns why the owner of a Will may not publish it. The flag: the owner was allowed to when the record was
+"""Returns why the owner of a Will may not publish it. The flag is set if the owner was allowed to when the record was
 written."""
 
 
@@ -109,7 +109,7 @@ class Wills:
         self._stopped = False
 
     def start(self) -> None:
-        """Begin, when the node's sessions are restored and it knows which node has each."""
+        """Start, after the node's sessions are restored and it knows which node has each session."""
         self._nats.on_connected.append(self._pump)
         self._nats.on_lost.append(self._lost)
         self._members.on_joined.append(self._pump)
@@ -153,7 +153,7 @@ class Wills:
         return bool(self._ours or self._active or self._unclaimed)
 
     def offer(self) -> None:
-        """Write this node's Wills, because it is a member or stays one: the others publish them when it dies."""
+        """Write this node's Wills, because it is or remains a member: the others publish them when it dies."""
         self._withdrawn = False
         self._look_at_all()
         self._pump()
@@ -185,7 +185,7 @@ class Wills:
         return True
 
     def _has_key(self, client_id: str) -> bool:
-        """Return whether the bucket may have the client's present Will. If it has not, no other node publishes that
+        """Return whether the bucket may have the client's present Will. If it does not, no other node publishes that
         Will."""
         if client_id in self._unclaimed or client_id in self._over or client_id in self._earlier:
             return False  # the key has an earlier Will
@@ -370,7 +370,7 @@ class Wills:
         self.changed(client_id)
 
     def _is_current(self) -> None:
-        """Continue when the watch has reported the whole bucket."""
+        """Continue after the watch has reported the whole bucket."""
         self._current = True
         self.publish_held()
         self._look_at_all()
@@ -410,8 +410,8 @@ class Wills:
             session.will, session.will_number = will, number
 
     def publish_held(self) -> None:
-        """Publish held Wills when it is known which of them another node has published. If this node has left, no other
-        node has published any."""
+        """Publish held Wills, except those that another node has published, as soon as this is known. If this node has
+        left, no other node has published any."""
         held, self._held = self._held, []
         now = self._context.clock.now()
         durability = self._broker.durability
@@ -450,7 +450,7 @@ class Wills:
 
     def _removed(self, peer: Peer) -> None:
         """Publish the Wills of a removed node without waiting for it. If this node itself leaves, its clients stay
-        connected, and if it joins again, the watch does not report their Wills once more."""
+        connected, and if it joins again, the watch does not report their Wills again."""
         if not self._members.left:
             self._publish_all_of(peer, removed=True)
 
@@ -517,7 +517,7 @@ class Wills:
         self._tasks.run(self._publish_one(peer, key, since, uid))
 
     def _is_of_replacement(self, peer: Peer | None, header: Header) -> bool:
-        """Return whether a node wrote it that has the name of a removed one."""
+        """Return whether the record was written by a node with the name of a removed one."""
         present = None if peer is None else self._members.peers.get(peer.name)
         return present is not None and present is not peer and header.uid == present.uid
 

@@ -1,8 +1,8 @@
 """Wire: the form of everything that nodes exchange, as messages and as values of buckets.
 
-The first byte is the version of the form, the second the oldest version that can read it. Then follow the length of the
-header in two bytes, the header and the body, both MessagePack. A new field with a default at the end of a struct does
-not need a new version; any other change does.
+The first byte is the version of the form, the second the oldest version that can read it. They are followed by the
+length of the header in two bytes, the header, and the body; both are MessagePack. A new field with a default at the end
+of a struct does not need a new version; any other change does.
 """
 
 import logging
@@ -21,15 +21,14 @@ from ..persistence.log import records
 logger = logging.getLogger(__name__)
 
 UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""The errors of decoding malformed bytes: text that is not UTF-8, and arrays nested without end, have errors of their
-own."""
+"""The errors of decoding malformed bytes: text that is not UTF-8 and excessively nested arrays raise different ones."""
 
 VERSION: Final = 1
 """The version that this node writes, unless a node of the cluster cannot read it yet."""
 OLDEST: Final = 1
 """The oldest version that this node reads, and that it can write."""
 OVERHEAD: Final = 4096
-"""Bytes for the header and everything else besides a body, whatever names the header has."""
+"""Maximum bytes for everything except the body, however long the names in the header are."""
 
 TRUNCATED: Final = "truncated"
 MALFORMED: Final = "malformed"
@@ -78,7 +77,7 @@ class Refusals:
         self._told: dict[tuple[str, str], float] = {}
 
     def count(self, reason: str) -> None:
-        """Count without a log line: the fault is corrected, and may be frequent."""
+        """Count a refusal without a log line, because the fault is corrected and may be frequent."""
         self._counts.add("cluster_" + reason)
 
     def add(self, reason: str, node: str, setting: str, times: int = 1) -> None:
@@ -126,7 +125,7 @@ class Reader(Generic[BodyT]):
 
 
 class Wire:
-    """Writes and reads in the name of one node. Call ``identify`` first. ``admits`` returns whether messages of a node
+    """Writes and reads on behalf of one node. Call ``identify`` first. ``admits`` returns whether messages of a node
     are accepted at present; ``Admission`` sets it. ``version`` is the version that is written: the newest that all
     nodes read."""
 
@@ -204,7 +203,7 @@ _FAR_AHEAD: Final = 10_000_000_000.0
 
 
 def valid_time(time: float) -> bool:
-    """Return whether this is a date or a duration that is safe to calculate with; NaN is not."""
+    """Return whether this is a date or a duration with which it is safe to calculate; NaN is not."""
     return _LONG_AGO < time < _FAR_AHEAD
 
 
@@ -224,7 +223,7 @@ def valid_body(body: records.StoredBody) -> bool:
 
 class Heartbeat(msgspec.Struct, array_like=True, frozen=True):
     """A heartbeat. ``versions`` are the oldest and the newest version that the node reads. ``hears`` has the keys of
-    the nodes that it hears. ``leaving``: the node stops in order."""
+    the nodes that it hears. ``leaving``: the node is stopping properly."""
 
     number: int
     versions: tuple[int, int]
@@ -284,7 +283,7 @@ class NodeRoute(msgspec.Struct, array_like=True, frozen=True):
     """A value of bucket ``routes``: a node has subscribers of this filter. For a Shared Subscription (``$share/...``),
     ``members`` is the number of members that the node has, and ``connected`` how many of them are connected.
     ``durable``: a durable session has subscribed to the filter, or had while the filter had subscribers there. Messages
-    for other filters need not survive the node."""
+    for other filters do not have to survive the node."""
 
     filter: str
     members: int = 0
@@ -347,11 +346,11 @@ class MessageRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     @property
     def is_mark(self) -> bool:
-        """Return whether this is not a message, but the mark of a node."""
+        """Return whether this message is the mark of a node."""
         return self.group == Mark.ADDRESS
 
     def mark(self) -> Mark:
-        """Return the mark that this is. Raises one of ``UNREADABLE``."""
+        """Decode the mark. Raises one of ``UNREADABLE``."""
         return msgspec.msgpack.decode(self.payload, type=Mark)
 
 
@@ -408,7 +407,7 @@ class LinkAck(msgspec.Struct, array_like=True, frozen=True, gc=False):
 class Hello(msgspec.Struct, array_like=True, frozen=True):
     """The question that opens a link. ``after`` is the number before the first message that the link has to send, for a
     node that does not know the link. ``acked`` is the number up to which all messages were acknowledged since this node
-    started. For messages that need not survive, the acknowledgement is not on disk."""
+    started. For messages that do not have to survive, the acknowledgement is not on disk."""
 
     after: int
     acked: int = 0

@@ -36,7 +36,7 @@ class Saved(msgspec.Struct, array_like=True, frozen=True):
 
 
 class KnownRoutes:
-    """The routes in the file. ``file`` is ``None`` if nothing of this node outlives the process."""
+    """The routes in the file. ``file`` is ``None`` if this node keeps no data after the process ends."""
 
     def __init__(
         self, context: ClusterContext, membership: Members, routes: ClusterRoutes, links: Links, directory: Path | None
@@ -51,7 +51,7 @@ class KnownRoutes:
         self._writing: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Apply the known routes. The sessions of links have been recovered."""
+        """Apply the known routes, after the sessions of links have been recovered."""
         if self.file is None:
             return
         for node, records in self._load().items():
@@ -83,7 +83,7 @@ class KnownRoutes:
         self._look_later()
 
     def _changed(self) -> bytes | None:
-        """Return the new contents of the file, or ``None`` if they have not changed, or the nodes are not known yet."""
+        """Return the new contents of the file, or ``None`` if they have not changed or the nodes are not known yet."""
         if self._saved == self._routes.changes or not self._membership.known:
             return None
         self._saved = self._routes.changes

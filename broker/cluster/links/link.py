@@ -44,18 +44,18 @@ HELLO: Final = "link.hello"
 LOOK: Final = 0.5
 """Seconds between two checks that a link makes progress."""
 STALLED: Final = 1.5
-"""Seconds without an acknowledgement of sent messages, after which the link is opened again."""
+"""Seconds without an acknowledgement of sent messages after which the link is reopened."""
 _HELLO_TIMEOUT: Final = 2.0
 _RETRY: Final = 0.2
 _RATE_OVER: Final = 20
-"""Number of checks, and so ten seconds, over which the rate of messages is the mean."""
+"""Number of checks over which the message rate is averaged: ten seconds."""
 _NOTE_EVERY: Final = 0.5
-"""Seconds. The time for which a message has waited is recorded up to this much too short."""
+"""Seconds by which the recorded waiting time of a message may be too short."""
 _MOST_NOTES: Final = 256
 
 
 class LinkRow(msgspec.Struct, array_like=True, frozen=True):
-    """Row of table ``cluster_links``: all messages of this node up to this number were taken."""
+    """Row of table ``cluster_links``: all messages of this node up to this number were accepted."""
 
     uid: str
     taken: int
@@ -72,7 +72,7 @@ def link_limits(settings: ClusterSettings) -> Limits:
 
 
 class Link:
-    """The messages for one other node. ``open`` is set when that node has reported which message it expects first.
+    """The messages for one other node. ``open`` is set once that node has reported which message it expects first.
     ``Links`` has one for each node."""
 
     def __init__(
@@ -125,7 +125,7 @@ class Link:
     # -------------------------------------------------------------- open, close
 
     def update(self) -> None:
-        """Close the link and open it again, because the other node, or the way to it, has changed."""
+        """Close and reopen the link, because the other node, or the path to it, has changed."""
         self.close()
         if self._wanted and (self._opening is None or self._opening.done()):
             self._opening = self._loop.create_task(self._keep_opening())
@@ -149,7 +149,7 @@ class Link:
     # ------------------------------------------------------------------ how long messages have waited
 
     def note(self) -> None:
-        """Note which messages are in the link by now: they are older than any later event."""
+        """Note which messages are in the link now: they are older than any later event."""
         if self.open:
             return
         self._waited.append((self._context.clock.now(), self.session.queued, self._dropped))
@@ -168,7 +168,8 @@ class Link:
         return sum(count for reason, count in dropped.items() if reason not in (QOS0_MSG, LINK_FULL))
 
     def _note_numbers(self) -> None:
-        """Convert the notes when the link opens: waiting messages get the numbers after the last one, in order."""
+        """Convert the notes to sequence numbers when the link opens: waiting messages get the next numbers, in
+        order."""
         if self._noting is not None:
             self._noting.cancel()
             self._noting = None
@@ -239,7 +240,7 @@ class Link:
         self._numbered = True
 
     def _begin(self, answer: HelloAnswer) -> None:
-        """Open the link: the other node has all messages up to ``answer.stored`` on disk, and has taken all up to
+        """Open the link: the other node has all messages up to ``answer.stored`` on disk, and has accepted all up to
         ``answer.taken``."""
         session, writer = self.session, self._writer
         inflight = list(session.inflight)
@@ -332,7 +333,7 @@ class Link:
         self.changes.tell()
 
     def _go_back(self) -> None:
-        """Send all messages again that are not acknowledged."""
+        """Send all unacknowledged messages again."""
         writer = self._writer
         self._context.refusals.count("link_gap")
         self.session.detach()
@@ -360,13 +361,14 @@ class Link:
 
     @property
     def _unacknowledged(self) -> int:
-        """The number of messages of QoS 1 and 2 that are not acknowledged. It includes those that are sent at the end
-        of the iteration."""
+        """The number of unacknowledged QoS 1 and 2 messages, including those that will be sent at the end of the
+        iteration."""
         return len(self.session.inflight) + self._writer.held
 
     @property
     def idle(self) -> bool:
-        """Whether no message is under way or waits, or none can be sent at present."""
+        """Whether the link has nothing to do: no message is waiting or unacknowledged, or none can be sent at
+        present."""
         return not self.open or (not self._unacknowledged and not self.session.queued and self._writer.credited)
 
     def status(self) -> LinkStatus:
@@ -424,7 +426,7 @@ class Links:
         self._membership.on_current.append(self._end_links_to_nobody)
 
     async def stop(self, timeout: float) -> None:
-        """Wait until all published messages have left, but no longer than ``timeout`` seconds."""
+        """Wait until all published messages have been sent, for at most ``timeout`` seconds."""
         links = list(self.links.values())
         await until(lambda: all(each.idle for each in links), *(each.changes for each in links), timeout=timeout)
         for link in self.links.values():
@@ -449,8 +451,8 @@ class Links:
         link.update()
 
     def _replaced(self, peer: Peer) -> None:
-        """Count waiting messages as dropped, because the node has other data now: the messages were for sessions in the
-        earlier data."""
+        """Count waiting messages as dropped: the node has new data, and the messages were for sessions in its earlier
+        data."""
         link = self.links.get(peer.name)
         if link is None:
             return
@@ -460,7 +462,7 @@ class Links:
             self._context.refusals.add("link_node_replaced", peer.name, "node.data_dir", held)
 
     def recovered(self, node: str) -> Session | None:
-        """Return the session of the link to a node, if there was one before the restart."""
+        """Return the session of the link to a node, if it existed before the restart."""
         return self._context.broker.sessions.internal.get(PREFIX + node)
 
     def _removed(self, peer: Peer) -> None:

@@ -1,4 +1,4 @@
-"""LinkFrame: the messages of one frame of a link. LinkEntry: one message that waits for its frame, or a run of them.
+"""LinkFrame: the messages of one frame of a link. LinkEntry: one message, or a run of messages, waiting for its frame.
 
 ``LinkWriter`` decides which entries may be sent, and adds them to a frame. The frame puts messages that travel
 unchanged into records of many packets: twenty PUBLISH packets on one topic are one ``wire.RunRecord``, and a message
@@ -15,12 +15,12 @@ from ...mqtt.run_decoder import RunDecoder
 _RETAIN: Final = 4
 _NO_IDS: Final[list[str]] = []
 _NAMED: Final = 4
-"""Number of successive packets on one topic from which on the frame names that topic."""
+"""Minimum number of successive packets on one topic for which the frame names that topic once."""
 
 
 class LinkEntry:
-    """``count`` messages that are not sent yet, or not acknowledged: one, or a run with the same publisher, time, topic
-    and QoS whose ids are successive or missing.
+    """One message that is not sent or not acknowledged yet, or a run of ``count`` such messages. A run has one
+    publisher, time, topic and QoS, and successive ids or none.
 
     ``first`` is the first message; a run keeps its other messages as complete PUBLISH ``packets`` only. ``version`` is
     the MQTT version of the packets, or 0 if the entry is one message that needs more than its packet. ``delivery``
@@ -43,7 +43,7 @@ class LinkEntry:
         self.version = 0
 
     def takes(self, message: Message, sequence: int, batch: int) -> bool:
-        """Return whether a message is one of a run with those of this entry."""
+        """Return whether a message belongs to a run with those of this entry."""
         first = self.first
         return (
             first.topic == message.topic
@@ -67,7 +67,7 @@ class LinkEntry:
         self.size += size
 
     def drop_first(self, count: int) -> None:
-        """Remove the first messages, which are acknowledged. ``size`` still includes them."""
+        """Remove the first messages, which have been acknowledged. ``size`` still includes them."""
         del self.packets[:count]
         self.count -= count
         self.sequence += count
@@ -81,7 +81,7 @@ class LinkEntry:
         return [first.id] if self.count == 1 else [""] * self.count
 
     def messages(self) -> list[Message]:
-        """Return all messages, decoded again if only their packets are here."""
+        """Return all messages; decode them again if the entry has only their packets."""
         first = self.first
         if self.count == 1 and not self.version:
             return [first]
@@ -124,7 +124,7 @@ class _Run:
         self._topic = ""
 
     def takes(self, entry: LinkEntry, place: int, age: int, waited: int) -> bool:
-        """Return whether the next waiting entry is best sent in this run."""
+        """Return whether the next waiting entry should be sent in this run."""
         if place != self._place or entry.version != self._version or age != self._age or waited != self._waited:
             return False
         first = entry.first
@@ -145,7 +145,7 @@ class _Run:
         self._entries.append(entry)
 
     def record(self, before: int) -> tuple[object, ...]:
-        """Return the record of the run. ``before`` is the place of the message that follows the run in the frame."""
+        """Return the record of the run. ``before`` is the index of the message that follows the run in the frame."""
         packets = self.packets
         whole = packets[0] if len(packets) == 1 else b"".join(packets)
         topic, count = self._topic, len(packets)

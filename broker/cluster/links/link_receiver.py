@@ -1,6 +1,6 @@
 """LinkReceiver: delivers frames of other nodes to this node's sessions, each message once and in order.
 
-The effects of a message, and the number up to which all messages are taken, are written in one batch. An
+The effects of a message, and the number up to which all messages have been accepted, are written in one batch. An
 acknowledgement of that number and of the frame is sent when many bytes have arrived since the last one, or after
 ``ACK_WITHIN``: an acknowledgement for each frame would cost as much as the frame.
 """
@@ -54,19 +54,19 @@ ACK_WITHIN: Final = 0.01
 """Seconds until frames are acknowledged, however few have arrived."""
 ACK_BYTES: Final = 65_536
 MOST_ACK_BYTES: Final = 262_144
-"""Bytes of frames that are acknowledged at once: an eighth of the credit of a link, and no link has less credit than
-the default."""
+"""Bytes of frames that are acknowledged immediately: an eighth of the default credit, which is the least that a link
+has."""
 _ACK_NUMBERS: Final = WINDOW // 4
 _MAX_PUBLISHERS: Final = 8192
 _CONGESTED: Final = 0.005
 ROW_EVERY: Final = 8192
-"""Numbers after which the row is written in any case. Together with the window of a link, this is far less than there
-are Packet Identifiers, so that the numbers follow from these, even if both nodes have died."""
+"""Numbers after which the row is written in any case. This and the window of a link together are far below the number
+of Packet Identifiers, so that sequence numbers follow from Packet Identifiers even if both nodes have died."""
 _MAX_AGE: Final = NEVER_EXPIRES * 1000
-"""Milliseconds. A message whose Message Expiry Interval may still matter is not older."""
+"""Maximum age in milliseconds of a message whose Message Expiry Interval may still matter."""
 _MOST_PARTS: Final = 65_536
 _MOST_BYTES: Final = MAX_REMAINING_LENGTH + 1_048_576
-"""The size of a frame in parts: the largest packet, and its publisher."""
+"""Maximum size of a frame that arrives in parts: the largest packet, and its publisher."""
 _NO_FRAME: Final = -1
 _FIRST_0: Final = 0x30  # first byte of a PUBLISH: QoS 0, DUP 0, RETAIN 0
 _QOS: Final = 0x06
@@ -151,7 +151,7 @@ class LinkReceiver:
         self._membership.on_removed.append(lambda peer: self.forget(peer.name))
 
     def stop(self) -> None:
-        """Stop taking frames, and acknowledge all taken messages that are on disk."""
+        """Stop accepting frames, and acknowledge all accepted messages that are on disk."""
         self._stopped = True
         self._queue.clear()
         for handle in (self._later, self._again):
@@ -165,7 +165,7 @@ class LinkReceiver:
         return incoming is not None and incoming.uid == uid
 
     def forget(self, node: str) -> None:
-        """Forget that messages of this node were taken."""
+        """Forget that messages of this node were accepted."""
         incoming = self._incoming.pop(node, None)
         if incoming is not None:
             self._drop_waiting(incoming)
@@ -178,7 +178,7 @@ class LinkReceiver:
     # ---------------------------------------------------------------------- hello
 
     async def _hello(self, node: str, argument: bytes) -> bytes:
-        """Answer at which message another node is to begin."""
+        """Answer with the message at which another node should begin."""
         try:
             hello = msgspec.msgpack.decode(argument, type=Hello)
         except UNREADABLE:
@@ -211,7 +211,7 @@ class LinkReceiver:
         return msgspec.msgpack.encode(HelloAnswer(incoming.taken, incoming.stored))
 
     def _drop_waiting(self, incoming: LinkState) -> None:
-        """Drop all frames of this link that have arrived and are not taken."""
+        """Drop all frames of this link that have arrived and have not been accepted."""
         incoming.part_number = 0
         incoming.parts = []
         incoming.refused = _NO_FRAME
@@ -253,7 +253,7 @@ class LinkReceiver:
 
     def _joined(self, incoming: LinkState, frame: Frame) -> Frame | None:
         """Add a part of a frame. Return the whole frame if this was the last missing part, and ``None`` while parts are
-        missing. If there will be no whole frame, return the part itself."""
+        missing. If the frame can never be complete, return the part itself."""
         assert frame.part is not None
         part, parts, data = frame.part
         if part == 0:
@@ -380,7 +380,8 @@ class LinkReceiver:
         fresh: bool,
         now: float,
     ) -> int:
-        """Deliver a run of packets as ``_take_records`` does messages. Return -1 as ``_refuse_run`` does."""
+        """Deliver a run of packets in the same way as ``_take_records`` delivers messages. Return -1 as ``_refuse_run``
+        does."""
         if (run.version != V4 and run.version != V5) or not 0 <= run.age <= _MAX_AGE:
             return self._refuse_run(incoming, frame, run, sequence)
         broker, apart, node = self._broker, self.apart, incoming.node
@@ -474,7 +475,7 @@ class LinkReceiver:
             self._broker.route_local(message)
 
     def _is_before_some(self, topic: str, before: float) -> bool:
-        """Return whether this topic has a subscriber whose session ends with its connection, and has begun later than
+        """Return whether this topic has a subscriber whose session ends with its connection and began after
         ``before``."""
         return any(begun_since(each.session, before) for each in self._broker.router.match(topic).targets)
 
@@ -572,8 +573,8 @@ class LinkReceiver:
 
 
 def begun_since(session: Session, before: float) -> bool:
-    """Return whether a session ends with its connection and has begun later than ``before``. Messages that another node
-    accepted before are not for such a session."""
+    """Return whether a session ends with its connection and began after ``before``. Such a session gets no messages
+    that another node accepted earlier."""
     return session.created_at > before and not session.persistent and not session.internal
 
 

@@ -1,9 +1,9 @@
 """LinkWriter: decides when the messages of a link's session are sent to another node (``link_frame``: in which form).
 
 Messages are collected and sent at the end of the loop iteration, as many in a frame as fit. Shortly after a frame with
-many messages, they are collected for up to a millisecond. Messages wait here while more bytes are under way than the
-link's credit. A message of QoS 2, and all messages after it, wait until it is on disk under its number: after a crash
-it must not travel under another one.
+many messages, they are collected for up to a millisecond. Messages wait here while more bytes are in transit than the
+link's credit allows. A message of QoS 2, and all messages after it, wait until it is on disk under its number: after a
+crash it must not be sent under another one.
 """
 
 import asyncio
@@ -22,18 +22,17 @@ from ...session.session import Session
 from .link_frame import LinkEntry, LinkFrame, packet_of, version_of
 
 FRAME_BYTES: Final = 65_536
-"""The limit of a frame with more than one message."""
+"""Maximum size of a frame with more than one message."""
 WINDOW: Final = 16_384
-"""The limit of unacknowledged messages of QoS 1 and 2. It is far less than there are Packet Identifiers, so that the
+"""Maximum number of unacknowledged QoS 1 and 2 messages. It is far below the number of Packet Identifiers, so that the
 sequence number follows from the identifier."""
 MOST_HELD: Final = 49_152
-"""The same limit if none of the messages is on disk under its identifier: below the number of identifiers, with room to
-spare."""
+"""The same limit if none of the messages is on disk under its identifier: well below the number of identifiers."""
 COLLECT_FOR: Final = 0.001
 """Seconds for which messages wait for others to share a frame, shortly after a frame with many messages."""
 _SHORTLY: Final = 0.002
 MANY: Final = 32
-"""Number of messages in a frame after which the next ones are collected."""
+"""Number of messages in a frame after which the following messages are collected."""
 _MESSAGE_BYTES: Final = 80
 
 
@@ -43,8 +42,8 @@ class LinkWriter:
 
     All messages up to sequence number ``acked`` are acknowledged, and ``last`` is the last number that was assigned.
     ``frame`` is the number of the last frame, and ``sent`` the number of messages in all frames. Messages up to
-    ``late_upto`` were in the link while it was closed; ``since`` returns, for the sequence number of one of these, a
-    time at which it was in the link already, or 0 if none is known.
+    ``late_upto`` were in the link while it was closed. For the sequence number of such a message, ``since`` returns a
+    time at which it was already in the link, or 0 if none is known.
     """
 
     def __init__(
@@ -136,7 +135,7 @@ class LinkWriter:
 
     def _settled(self) -> bool:
         """Return whether the disk records that no message is in flight in the session. Otherwise, after a crash, such a
-        message would be mistaken for the one that has its Packet Identifier by then."""
+        message would be mistaken for a later one with the same Packet Identifier."""
         commit = self._commit
         if self._settled_by and commit is not None:
             if self._settled_by < 0:
@@ -182,7 +181,7 @@ class LinkWriter:
         self._append(message, delivery, sequence, batch)
 
     def _append(self, message: Message, delivery: Delivery | None, sequence: int, batch: int) -> None:
-        """Add any message, to the last entry if it fits there."""
+        """Add a message: to the last entry if it fits there, otherwise to a new one."""
         last = self._last
         special = delivery is not None and (delivery.group or delivery.identifiers)
         if special or last is None or not last.takes(message, sequence, batch):
@@ -237,7 +236,7 @@ class LinkWriter:
         return self.acked + 1 + (packet_id - 1 - self.acked) % MAX_PACKET_ID
 
     def begin(self, acked: int, last: int) -> None:
-        """Begin again: all messages up to ``acked`` are acknowledged, and new messages follow ``last``. Unacknowledged
+        """Start again: all messages up to ``acked`` are acknowledged, and new messages follow ``last``. Unacknowledged
         messages are in flight in the session, which sends them again."""
         self._give_back()
         self.acked = acked
@@ -257,7 +256,7 @@ class LinkWriter:
         self.writable = True
 
     def _give_back(self) -> None:
-        """Move all messages held here to the session, where they are in flight in their order."""
+        """Move all messages held here to the session, where they are in flight in the same order."""
         if not self._held:
             return
         inflight = self._session.change_inflight()
@@ -280,7 +279,7 @@ class LinkWriter:
         self.flush()
 
     def flush(self, durable: int = 0) -> None:
-        """Send all messages that may be sent now. Batches up to ``durable`` are on disk."""
+        """Send all messages that can be sent now that batches up to ``durable`` are on disk."""
         waiting = self._waiting
         if self._commit is not None:
             durable = max(durable, self._commit.log.durable_batch)
@@ -365,12 +364,12 @@ class LinkWriter:
 
     @property
     def bytes_to_arrive(self) -> int:
-        """The number of bytes that wait here, or whose arrival is not known."""
+        """The number of bytes that are waiting here, or that may not have arrived."""
         return self.unacked_bytes + self._waiting_bytes
 
     @property
     def waiting_since(self) -> float:
-        """The time of the first message that waits or is held here, or 0 if there is none."""
+        """The time of the first message that is waiting or held here, or 0 if there is none."""
         first = [each[0].first.timestamp for each in (self._held, self._waiting) if each]
         return min(first, default=0.0)
 

@@ -33,7 +33,8 @@ _MAX_MEMBERS: Final = 2**31
 """The limit of a group's members on one node: more than there can be, and safe to calculate with."""
 VOLATILE: Final = 1
 DURABLE: Final = 2
-"""The number of a node's bits in the router's masks: for filters without and with a durable session."""
+"""The number of bits of each node in the router's masks: one for filters without a durable session, one for filters
+with one."""
 
 
 def _valid(record: NodeRoute) -> bool:
@@ -49,8 +50,8 @@ def _valid(record: NodeRoute) -> bool:
 
 class RemoteNode:
     """The routes of another node. ``filters`` has its filters by the hash in their keys. ``bit`` is the first of its
-    two bits in the router's masks. ``stale`` has keys that the bucket has lost and the node has not written again
-    yet."""
+    two bits in the router's masks. ``stale`` contains keys that the bucket has lost and that the node has not written
+    again yet."""
 
     __slots__ = ("bit", "filters", "groups", "key", "stale")
 
@@ -169,7 +170,7 @@ class ClusterRoutes:
             call(filter)
 
     def recount(self, filter: str) -> None:
-        """Announce a group of this node again: other members are connected than before."""
+        """Announce a group of this node again, because the set of its connected members has changed."""
         self._touch(filter)
 
     def hold(self, filter: str) -> None:
@@ -440,7 +441,7 @@ class ClusterRoutes:
         return self._targets.get(key)
 
     def forget(self, key: str) -> None:
-        """Stop routing messages to a node, because it is not a member any more."""
+        """Stop routing messages to a node, because it is no longer a member."""
         self._targets.pop(key, None)
         for call in self.on_target:
             call(key, None)
@@ -501,7 +502,7 @@ class ClusterRoutes:
     # -------------------------------------------------------- the whole bucket
 
     def _is_current(self) -> None:
-        """Correct this node's keys: the watch has reported the whole bucket."""
+        """Correct this node's keys after the watch has reported the whole bucket."""
         self._current.set()
         for filter in [*self._ours, *self._held]:
             self._pending[filter] = None
@@ -516,8 +517,8 @@ class ClusterRoutes:
         self._pump()
 
     def _lost(self, bucket: str) -> None:
-        """Write this node's keys again, because NATS has lost the bucket. Every running node does so; until then, the
-        routes of the others stay as they are."""
+        """Write this node's keys again, because NATS has lost the bucket. Every running node does this; until then, the
+        routes of the others do not change."""
         if bucket != BUCKET:
             return
         self._ours.clear()
@@ -548,20 +549,21 @@ class ClusterRoutes:
     # ------------------------------------------------------------------- reached
 
     async def _reached(self, node: str, argument: bytes) -> bytes:
-        """Answer another node that has changed a filter, as soon as this node routes by the change."""
+        """Answer another node that has changed a filter, as soon as the change applies to this node's routing."""
         revision = int(argument)
         if not await self.reached(revision):
             raise CallFailed(f"revision {revision} of the routes is not reached")
         return b""
 
     async def reached(self, revision: int) -> bool:
-        """Wait until this node routes by the bucket's state at this revision; return False after the timeout."""
+        """Wait until the bucket's state at this revision applies to this node's routing; return False after the
+        timeout."""
         watch = self._watch
         return watch is not None and await watch.reached(revision, self._context.settings.call_timeout)
 
     async def reached_everywhere(self, revision: int) -> bool:
-        """Wait until every running node routes by the bucket's state at this revision; return False if a node has not
-        answered."""
+        """Wait until the bucket's state at this revision applies to the routing of every running node; return False if
+        a node has not answered."""
         peers = [each.name for each in self._membership.running()]
         asked = [self._calls.call(name, REACHED, b"%d" % revision) for name in peers]
         results = await asyncio.gather(*asked, return_exceptions=True)
@@ -575,7 +577,7 @@ class ClusterRoutes:
         return done
 
     async def known_everywhere(self, filters: Iterable[str]) -> None:
-        """Wait until every running node routes by these filters of this node."""
+        """Wait until these filters of this node apply to the routing of every running node."""
         revision = await self.written(filters)
         while not await self.reached_everywhere(revision):
             await asyncio.sleep(RETRY)

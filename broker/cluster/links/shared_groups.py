@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 RECOUNT: Final = 0.05
 """Seconds within which other nodes are informed how many members are connected."""
 MAX_HOPS: Final = 4
-"""Maximum number of nodes that a message passes in search of a member."""
+"""Maximum number of nodes that a message passes through in search of a member."""
 LEFT: Final = "group_left"
 
 
@@ -83,8 +83,8 @@ class GroupShares:
         return self.search(message, exclude, ())
 
     def search(self, message: Message, exclude: Collection[Session], hops: tuple[str, ...]) -> bool:
-        """Deliver to a member of a node that is not in ``hops``, where no member was connected any longer: to a
-        connected one, if there is any, otherwise to an offline one. This node is in ``hops`` once it was tried."""
+        """Deliver to a member on a node that is not in ``hops``: to a connected member if there is one, otherwise to an
+        offline one. The nodes in ``hops``, including this one after its turn, have no connected members."""
         refused: list[Share] = []
         while len(hops) <= MAX_HOPS:
             weights = [self._connected(each, hops, refused) for each in self._order]
@@ -151,7 +151,8 @@ class GroupShares:
         return self._key if share is None else share.key
 
     def _at(self, place: int, weights: list[int]) -> Share | None:
-        """Whose this one is of the places of all nodes, ``weights`` of them in the order of the nodes."""
+        """Return the node at this position of a list that contains each node as often as its weight, in the order of
+        the nodes."""
         index = 0
         while place >= weights[index]:
             place -= weights[index]

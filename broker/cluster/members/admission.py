@@ -42,7 +42,8 @@ class Admission:
         self._left_at[peer.name] = (peer.uid, asyncio.get_running_loop().time())
 
     def forget_unknown(self) -> None:
-        """This node leaves the cluster; after its return, all nodes that it hears are new."""
+        """Forget all nodes, because this node leaves the cluster: after it joins again, every node that it hears is
+        new."""
         self._unknown.clear()
 
     def _admits(self, header: Header) -> bool:
@@ -64,7 +65,7 @@ class Admission:
         return False
 
     def _has_just_left(self, header: Header) -> bool:
-        """Return whether the node left in an orderly way a moment ago: messages that it had sent before may still
+        """Return whether the node left in an orderly way a moment ago: messages that it sent earlier may still
         arrive."""
         uid, when = self._left_at.get(header.node, ("", 0.0))
         now = asyncio.get_running_loop().time()

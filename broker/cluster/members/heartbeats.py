@@ -1,7 +1,7 @@
 """Heartbeats: which nodes run, by the heartbeats that this node hears.
 
-Each node sends a heartbeat every second, and names in it the nodes that it hears. By its own clock, each node decides
-about each other one::
+Each node sends a heartbeat every second, which names the nodes that it hears. Each node decides by its own clock about
+each of the others::
 
     Running   ── nothing heard for cluster.suspect_after ──►  Suspect
               ── nothing heard for cluster.stopped_after ──►  Stopped
@@ -31,8 +31,8 @@ _AGREES: Final = 2 * HEARTBEAT
 class Heartbeats:
     """Sends the heartbeats of this node, and keeps ``Peer.status`` of the others. ``Members`` calls it each second.
 
-    ``peers``: the other nodes by name. ``changed``: is called with a node whose status has changed, and its status
-    before. ``number``: how many heartbeats this node has sent.
+    ``peers``: the other nodes by name. ``changed``: is called with a node whose status has changed, and its previous
+    status. ``number``: how many heartbeats this node has sent.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Heartbeats:
         self._loop: asyncio.AbstractEventLoop
 
     def start(self) -> None:
-        """Begin to hear the other nodes."""
+        """Start listening to the other nodes' heartbeats."""
         self._loop = asyncio.get_running_loop()
         self._nats.subscribe(self._subject, self.heard)
 
@@ -94,7 +94,7 @@ class Heartbeats:
             self._set_status(peer, STOPPED if beat.leaving else RUNNING)
 
     def was_paused(self, seconds: float) -> None:
-        """Note that this process did not run: the heartbeats of the meantime are still to be read."""
+        """Note that this process was paused: heartbeats that arrived in the meantime have not been read yet."""
         for peer in self._peers.values():
             peer.heard += seconds
             peer.unheard_until += seconds
@@ -114,7 +114,7 @@ class Heartbeats:
         self.look_for_partition()
 
     def began_again(self, peer: Peer) -> None:
-        """Regard a node as Stopped until its next start, which has just written its record, is heard."""
+        """Regard a node as Stopped until its next start is heard, which has just written its record."""
         now = self._loop.time()
         peer.status = STOPPED
         peer.heard = -1e9
@@ -136,7 +136,7 @@ class Heartbeats:
         self._changed(peer, before)
 
     def _agree(self) -> None:
-        """Use the newest version of the wire that every node reads."""
+        """Use the newest wire version that every node reads."""
         newest = min([VERSION, *(each.versions[1] for each in self._peers.values() if each.running)])
         if newest != self._wire.version and newest >= OLDEST:
             logger.info("cluster_wire_version version=%s", newest)
@@ -144,8 +144,8 @@ class Heartbeats:
 
     def look_for_partition(self) -> None:
         """Find nodes on the other side of a partition: those that this node does not hear and another one does. A
-        heartbeat from about the time of the stop does not count: its sender was about to notice the stop, or this node
-        has just started."""
+        heartbeat from about the time of the stop is ignored: its sender was about to notice the stop, or this node has
+        just started."""
         running = [each for each in self._peers.values() if each.status == RUNNING]
         lost = [each for each in self._peers.values() if each.status == STOPPED]
         cut = sorted(

@@ -1,7 +1,7 @@
-"""NodeIdentity: who this node is: the uid of its data, and how often the node was started with them.
+"""NodeIdentity: the identity of this node, which consists of the uid of its data and the number of starts with them.
 
 The row survives a restart, and moves with the data directory: a node that starts with an empty directory under the
-same name has another uid, so that the other nodes notice that its sessions are missing.
+same name gets a new uid, so that the other nodes notice that its sessions are missing.
 """
 
 from typing import Final
@@ -14,7 +14,7 @@ TABLE: Final = "cluster"
 SELF: Final = "node"
 """The key of the only row."""
 _MOST_REFUSED: Final = 16
-"""The number of remembered uids of one name that were forced out."""
+"""Maximum number of forced-out uids that are remembered for one name."""
 
 
 class Identity(msgspec.Struct, array_like=True, frozen=True):
@@ -34,8 +34,8 @@ class NodeIdentity:
     leaves.
 
     ``new`` is set if this is the first start with the data: at level ``memory``, at each start. ``left`` is set while
-    this node has left the cluster. ``copied`` is set if other nodes may have copies of its data.
-    ``refused_uids`` are the data that may not have this node's name, for example a directory that was forced out.
+    this node has left the cluster. ``copied`` is set if other nodes may have copies of its data. ``refused_uids`` are
+    the uids of data that must not use this node's name, for example of a directory that was forced out.
     """
 
     def __init__(self, context: ClusterContext) -> None:
@@ -80,18 +80,18 @@ class NodeIdentity:
         self._store()
 
     async def follow(self, incarnation: int) -> None:
-        """Let this start come after ``incarnation``, which an earlier start of the same data has used."""
+        """Number this start after ``incarnation``, which an earlier start with the same data has used."""
         self._wire.identify(self._wire.uid, incarnation + 1)
         self._store()
         await self._context.tables.written()
 
     def refuse(self, uids: tuple[str, ...]) -> None:
-        """Note data that may not have this node's name, for its record in this bucket and in a new one."""
+        """Note the uid of data that must not use this node's name, for the record in this bucket and in any new one."""
         refused = self.refused_with(uids)
         if refused != self.refused_uids:
             self.refused_uids = refused
             self._store()
 
     def refused_with(self, uids: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the newest refused uids, with these after the known ones."""
+        """Return the newest refused uids: the known ones, followed by these."""
         return tuple(dict.fromkeys((*self.refused_uids, *uids)))[-_MOST_REFUSED:]

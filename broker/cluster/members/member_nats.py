@@ -7,7 +7,7 @@ from typing import Any, Final
 from ..nats.interface import ATTEMPT, BucketEntry, BucketWrite, Nats, Unavailable, Watch
 
 _LEAST: Final = 0.05
-"""Minimum seconds for a write, however long it waited for permission."""
+"""Minimum time in seconds for a write, however long it waited for permission."""
 
 
 async def _always(timeout: float) -> float:
@@ -17,8 +17,8 @@ async def _always(timeout: float) -> float:
 class MemberNats:
     """NATS as the parts of the cluster use it: ``nats.interface.Nats``, implemented by ``raw``.
 
-    ``outside`` says why this node is not a member, and is set by ``Members``; it is empty if this node is a member, or
-    may be one. ``certain`` is called before each write with the write's timeout, and returns what is left of it; it
+    ``outside``, set by ``Members``, is the reason why this node is not a member; it is empty if this node is a member,
+    or may be one. ``certain`` is called before each write with the write's timeout, and returns the remaining time. It
     raises ``Unavailable`` if this node may have been removed. ``MembershipCheck`` sets it.
     """
 

@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 _RETRY: Final = 1.0
 PROBE: Final = 5
-"""Heartbeats between two writes of this node's record."""
+"""Number of heartbeats between two writes of this node's record."""
 
 
 def _text(error: Exception) -> str:
@@ -53,8 +53,8 @@ class Members:
 
         on_joined     this node has become a member
         on_current    all nodes that were known at the start are in ``peers``
-        on_change     the status or the identity of a node has changed; with its status before
-        on_replaced   before on_change: the name of a node has other data than before, and both are on disk
+        on_change     the status or the identity of a node has changed; with its previous status
+        on_replaced   before on_change: a node name now belongs to other data, and both are on disk
         on_removed    a node was forced out, or has left
         on_isolated   ``isolated`` has changed
         on_refused    this node is no longer a member: it was forced out, or another node has its name
@@ -117,9 +117,9 @@ class Members:
         self.identity.note_no_copies()
 
     async def start(self) -> None:
-        """Become a member if NATS is connected; otherwise as soon as it is.
+        """Become a member, now or as soon as NATS is connected.
 
-        :raises NatsRefused: this node is not allowed to.
+        :raises NatsRefused: this node may not be a member.
         """
         self._loop = asyncio.get_running_loop()
         self.check.start()
@@ -190,7 +190,8 @@ class Members:
     # --------------------------------------------------------------------- join
 
     def lose(self, why: str, setting: str) -> None:
-        """Note that another node runs in place of this one, with its data: it is not a member until its next start."""
+        """Note that another node runs in place of this one, with its data: this node is not a member until its next
+        start."""
         if self.replaced:
             return
         self.replaced = self.own_record.silent = True
@@ -328,7 +329,7 @@ class Members:
         self._refused(what, setting)
 
     def _refused(self, why: str, setting: str) -> None:
-        """Note that this node was a member and no longer is."""
+        """Note that this node is no longer a member."""
         self._context.alarms.activate("cluster_refused", why, {"setting": setting})
         logger.error("cluster_membership_lost reason=%s", why)
         self._note_refused(why)
@@ -342,8 +343,8 @@ class Members:
 
     @property
     def outside(self) -> str:
-        """Why this node is not a member, and does not become one by itself. Empty if it is a member, or keeps trying to
-        become one."""
+        """The reason why this node is not a member and does not become one automatically. Empty if it is a member, or
+        keeps trying to become one."""
         return self._member_nats.outside
 
     @property
@@ -510,7 +511,7 @@ class Members:
         return await until(lambda: self.known, self.changes, timeout=timeout)
 
     async def wait_until_heard(self) -> None:
-        """Wait until each known node was heard, or is certain to be Stopped."""
+        """Wait until each known node has been heard, or is certainly Stopped."""
 
         def unheard() -> list[float]:
             return [peer.unheard_until for peer in self.peers.values() if peer.may_run and not peer.running]
@@ -534,7 +535,7 @@ class Members:
         return peer
 
     async def force_leave(self, node: str) -> None:
-        """Remove a Stopped node from the cluster: it may not come back with the same data."""
+        """Remove a Stopped node from the cluster, so that it cannot come back with the same data."""
         peer = self.check_force_leave(node)
         value = self._wire.write(msgspec.structs.replace(peer.record, forced_out=True))
         try:

@@ -18,9 +18,9 @@ LOOK_AGAIN: Final = 0.1
 
 
 class MembershipCheck:
-    """``may_be_out``: this node may not be a member: until it has its record, and after a time in which others may have
-    removed it. ``peers``: the other nodes by name. ``read_record``: reads the node's own record and returns whether it
-    exists."""
+    """``may_be_out``: this node may not be a member, because it has no record yet, or because others may have removed
+    it during a pause. ``peers``: the other nodes by name. ``read_record``: reads the node's own record and returns
+    whether it exists."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class MembershipCheck:
         return late
 
     def judge(self, late: float) -> None:
-        """Check how late this tick is, once the other nodes' messages up to it were processed."""
+        """Check how late this tick is, after the other nodes' messages up to it have been processed."""
         now = self._loop.time()
         if late > HEARTBEAT or self._may_be_unheard(now):
             self._until = now + self._settings.stopped_after
@@ -76,14 +76,14 @@ class MembershipCheck:
 
     @property
     def others_may_act(self) -> bool:
-        """Whether another node may consider this one stopped, or may have done so a moment ago: changes that it has
-        made on this node's behalf may not have arrived yet."""
+        """Whether another node may consider this one stopped, or did a moment ago: changes that it made on this node's
+        behalf may not have arrived yet."""
         now = self._loop.time()
         return now < self._until or self._may_be_unheard(now)
 
     def _may_be_unheard(self, now: float) -> bool:
-        """Return whether a node does not confirm that it hears this one, or NATS is unreachable and may have a new
-        node. A node whose ticks are late did not run, and has not yet read what the others have done."""
+        """Return whether a node does not confirm that it hears this one, or whether NATS is unreachable and may know a
+        new node. A node whose ticks are late did not run, and has not yet read what the others have done."""
         if not self._nats.connected or not self._nats.quorum or now - self._last_tick > 2 * HEARTBEAT:
             return True
         oldest = now - self._settings.suspect_after
@@ -104,7 +104,7 @@ class MembershipCheck:
         return timeout - (self._loop.time() - start)
 
     async def look(self) -> bool:
-        """Find out whether this node is a member; return whether that is known now."""
+        """Find out whether this node is a member; return whether this is now known."""
         async with self._looking:
             if self._member_nats.outside or not self.may_be_out:
                 return True

@@ -1,6 +1,6 @@
 """OwnRecord: this node's record in bucket ``members``, which makes the node a member under its name.
 
-Before it writes the record, the node asks whether another node of its name runs::
+Before a node writes its record, it asks whether another node with its name is running::
 
     b@h starts, and the bucket has a record of b@h from another start
       "does b@h run?"  ──►  an answer: NameTaken; this node does not start
@@ -41,7 +41,7 @@ def _date(time: float) -> str:
 
 
 class ForcedOut(NatsRefused):
-    """The data of this node may not have its name any more: it was forced out, or has left for good."""
+    """This node's data must no longer use its name: it was forced out, or has left for good."""
 
 
 class MemberRecords:
@@ -116,7 +116,7 @@ class OwnRecord:
             await self._look_again()
 
     async def write(self, revision: int) -> int:
-        """Write the record over the one with this revision, and return its new revision."""
+        """Replace the record that has this revision, and return the new revision."""
         value = self._wire.write(self.value())
         return await self._nats.write(BUCKET, self.key, value, revision, self._context.nonce())
 
@@ -141,8 +141,8 @@ class OwnRecord:
         return settings.rack if settings.replicas and not self._context.hosted_by else None
 
     def left_behind(self, for_good: bool) -> bytes | None:
-        """Return what stays of the record when this node leaves: the data that may not have its name, or nothing.
-        ``for_good``: this node's data may not have it either."""
+        """Return the part of the record that remains when this node leaves: the uids that must not use its name, or
+        nothing. ``for_good``: this includes the uid of this node."""
         refused = self._identity.refused_with((self._wire.uid,) if for_good else ())
         if not refused:
             return None
@@ -152,7 +152,7 @@ class OwnRecord:
 
     @property
     def forced_out(self) -> str:
-        """What to do after this node was forced out."""
+        """Return the message for a node that was forced out."""
         what = "its data_dir must be a different or an empty one"
         return f"{self._context.node} was forced out of the cluster {self._context.name}: {what}"
 
@@ -162,8 +162,8 @@ class OwnRecord:
             raise ForcedOut(self.forced_out, DATA_DIR)
 
     async def _look_again(self) -> None:
-        """Read the record again, because it was written: by this node, in a write that was not answered, or by another
-        node of this name."""
+        """Read the record again, because it has changed: by an unanswered write of this node, or by another node with
+        this name."""
         entry = await self._nats.read(BUCKET, self.key)
         found = self._records.read(entry)
         if entry is None or found is None:
@@ -176,12 +176,12 @@ class OwnRecord:
 
     def _is_ours(self, record: MemberRecord) -> bool:
         """Return whether this start of the node has written the record. A copy of its data may be older than its last
-        start: then only the date tells two starts apart."""
+        start: then only the date distinguishes the two starts."""
         ours = (self._wire.uid, self._wire.incarnation, self.started)
         return (record.uid, record.incarnation, record.started) == ours
 
     def log_replaced(self) -> None:
-        """Log that other data had this node's name and was not forced out: a disk may be missing."""
+        """Log that other data used this node's name and was not forced out: a disk may be missing."""
         before, self._replaces = self._replaces, None
         if before is None:
             return
@@ -201,7 +201,7 @@ class OwnRecord:
     # ------------------------------------------------------------------- the name
 
     async def _supersede(self, record: MemberRecord) -> None:
-        """Prepare to replace the record of an earlier start of this node, or of another node of its name.
+        """Prepare to replace the record of an earlier start of this node, or of another node with its name.
 
         :raises NameTaken: that node runs.
         """

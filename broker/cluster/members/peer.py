@@ -11,9 +11,9 @@ class Peer:
     """Another node, as this node knows it. ``Heartbeats`` keeps its status.
 
     ``heard`` is the time of its last heartbeat on the loop's clock. ``stopped_at`` is the time when it announced its
-    stop, or when its next start was reported here. Until ``unheard_until``, the node may run although this node, which
-    has only just learned of it, has not heard it; once it was heard, the time is in the past. ``versions`` are the
-    oldest and the newest version of the wire that it reads.
+    stop, or when its next start was reported here. Until ``unheard_until``, the node may be running although this node,
+    which has only just learned of it, has not heard it; once heard, this time is in the past. ``versions`` are the
+    oldest and the newest wire version that it reads.
     """
 
     __slots__ = (
@@ -56,22 +56,22 @@ class Peer:
 
     @property
     def may_run(self) -> bool:
-        """Whether the node is running, or became known only a moment ago: its status is then Stopped, although it may
-        be running."""
+        """Whether the node is running, or became known only a moment ago and may be running although its status is
+        Stopped."""
         return self.running or asyncio.get_running_loop().time() < self.unheard_until
 
 
 def forced_out_of(record: MemberRecord) -> tuple[str, ...]:
-    """Return the uids with which no node may have the name."""
+    """Return the uids of data that must not use the node's name."""
     return (*record.refused_uids, record.uid) if record.forced_out and record.uid else record.refused_uids
 
 
 def has_other_data(before: MemberRecord, now: MemberRecord) -> bool:
-    """Return whether the name has other data than before, both on disk."""
+    """Return whether the name now belongs to other data than before, both on disk."""
     return before.uid != now.uid and before.durable and now.durable
 
 
 def is_replaced(before: MemberRecord, now: MemberRecord) -> bool:
-    """Return whether the name has other data than before, both on disk, although no operator has removed the earlier
-    node."""
+    """Return whether the name now belongs to other data than before, both on disk, although no operator has removed the
+    earlier node."""
     return has_other_data(before, now) and not before.forced_out and before.uid not in now.refused_uids

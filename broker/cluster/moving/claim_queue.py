@@ -1,8 +1,8 @@
 """ClaimQueue: in which order, and how many at a time, the claims of this node ask another node for sessions.
 
 When a node is lost, all its clients connect to the other nodes within seconds, and each claim needs a session of that
-node. If all asked at once, again and again, the answers would come too late to be of use. Therefore the claims wait in
-line::
+node. If all asked repeatedly at the same time, the answers would come too late to be useful. Therefore the claims wait
+in line::
 
     claims of c1 to c500     line: c129 … c500    c1 to c128 ask the node
     the node does not run    line: c2 … c500      c1 asks again every 250 ms
@@ -22,7 +22,7 @@ ASK_AGAIN: Final = 0.25
 
 
 class _Waiting(NamedTuple):
-    """A claim in line. ``turn`` gets whether its turn has come, or its time is up."""
+    """A claim in line. ``turn`` receives True when its turn has come, or False when its time is up."""
 
     number: int
     until: float
@@ -31,8 +31,8 @@ class _Waiting(NamedTuple):
 
 
 class ClaimQueue:
-    """The claims that need sessions of one other node. ``unreachable``: why the last question was not answered; empty:
-    it was. As long as it is set, one claim asks, and the others wait for its answer."""
+    """The claims that need sessions of one other node. ``unreachable`` says why the last question was not answered, and
+    is empty if it was. While it is set, one claim asks, and the others wait for its answer."""
 
     def __init__(self) -> None:
         self.unreachable = ""
@@ -44,18 +44,18 @@ class ClaimQueue:
 
     @property
     def is_closed(self) -> bool:
-        """Return whether the node did not answer a moment ago, or is asked again now."""
+        """Return whether the node failed to answer a moment ago, or is being asked again now."""
         return bool(self.unreachable) and (bool(self._asking) or self._loop.time() < self._ask_at)
 
     @property
     def is_long(self) -> bool:
-        """Return whether claims wait because others ask the node."""
+        """Return whether claims wait while others ask the node."""
         return bool(self._line) and not self.unreachable
 
     @contextlib.asynccontextmanager
     async def turn(self, number: int, until: float, waits: Callable[[], bool]) -> AsyncIterator[bool]:
         """Wait for the turn of a claim. ``number``: claims with a lower one come first. ``waits``: returns whether the
-        client still waits. The result is False if the time was up, or the client has gone."""
+        client still waits. The result is False if the time is up, or the client has left."""
         waiting = _Waiting(number, until, waits, self._loop.create_future())
         heappush(self._line, waiting)
         self._let_ask()
@@ -73,7 +73,7 @@ class ClaimQueue:
         self.unreachable = ""
 
     def not_answered(self, error: str) -> None:
-        """Note that the node has not answered: for some time, it is not asked again."""
+        """Note that the node has not answered: it is not asked again for some time."""
         self.unreachable = error
         self._ask_at = self._loop.time() + ASK_AGAIN
 
@@ -92,7 +92,7 @@ class ClaimQueue:
         return self._asking < _MOST_ASKING
 
     def _look(self) -> None:
-        """End the wait of claims whose time is up, or whose clients have gone."""
+        """End the wait of claims whose time is up, or whose clients have left."""
         self._timer = None
         now = self._loop.time()
         for each in self._line:

@@ -1,4 +1,4 @@
-"""Claims: a node claims the session of a client that connects, or that it is to take from another node.
+"""Claims: a node claims the session of a client that connects, or a session that another node asks it to accept.
 
 If no other node has the session, that is decided at once. Otherwise this node asks the node that has it, and writes the
 key itself (``session_keys``) when the session is on its disk (``handover``). A node that does not answer is waited for;
@@ -35,7 +35,7 @@ _TIMEOUT: Final = "cluster.takeover_timeout"
 _PAUSE: Final = 0.02
 """Seconds between the first two questions to a node that is busy with the session."""
 _LOOK_FOR_CLIENT: Final = 0.25
-"""Seconds after which a claim that waits checks whether its client still does."""
+"""Seconds after which a waiting claim checks whether its client is still waiting."""
 
 
 class Claims:
@@ -87,7 +87,7 @@ class Claims:
         return refusal
 
     def waits_for_turn(self, node: str) -> bool:
-        """Return whether clients wait here because others ask this node for their sessions at present."""
+        """Return whether claims that need sessions of ``node`` are waiting in line."""
         return self.queues.of(node).is_long
 
     async def bring(self, client: ClientInfo, node: str) -> str:
@@ -174,7 +174,7 @@ class Claim:
         return Outcome(reason_codes.SERVER_UNAVAILABLE, _TIMEOUT, self._why)
 
     async def bring(self, node: str) -> str:
-        """Make one attempt of ``Claims.bring``. It never begins a session."""
+        """Make one attempt of ``Claims.bring``, which never begins a session."""
         keys, client_id, step = self._session_keys, self._client.client_id, self._step
         try:
             await keys.settle_unanswered(client_id)
@@ -215,7 +215,8 @@ class Claim:
         return Outcome(reason_codes.SERVER_UNAVAILABLE, "cluster.isolated", f"NATS accepts no writes: {error}")
 
     async def _from(self, place: SessionPlace) -> tuple[bool, Outcome | None]:
-        """Get the session from the node that has it. Return whether that is settled, and why the client is refused."""
+        """Get the session from the node that has it. Return whether the claim is settled, and why the client is
+        refused."""
         self._context.nats.check()
         node = place.node
         queue = self._queues.of(node)
@@ -296,13 +297,13 @@ class Claim:
         return self._waits() and self._session_keys.place(self._client.client_id) == place
 
     def _may_wait_for(self, node: str) -> bool:
-        """Return whether a node may run, or soon will again, as far as this node knows."""
+        """Return whether a node may be running, or may soon run again, as far as this node knows."""
         peer = self._session_keys.peer(node)
         return not self._session_keys.knows_members if peer is None else self._may_run(peer)
 
     def _may_run(self, peer: Peer) -> bool:
-        """Return whether a node may run, or soon will again: a node that was stopped in order may be starting, as in an
-        upgrade. With Clean Start, its session is not needed."""
+        """Return whether a node may be running, or may soon run again: a node that was stopped properly may be
+        restarting, as in an upgrade. With Clean Start, its session is not needed."""
         timeout = self._context.settings.takeover_timeout
         stopped = not self._clean_start and self._loop.time() - peer.stopped_at < timeout
         return peer.may_run or stopped or (not self._clean_start and self._expected(peer.name))
@@ -337,7 +338,7 @@ class Claim:
         return True, None
 
     async def _without(self, place: SessionPlace) -> tuple[bool, Outcome | None]:
-        """Decide while the node of the session is away."""
+        """Decide about the claim while the node of the session is away."""
         client = self._client
         settings = self._context.settings
         detail = f"{place.node} has its session and does not answer"

@@ -1,9 +1,9 @@
 """Connected: the nodes inform each other which clients have connected, so that only one client with a client ID stays
 connected.
 
-A CONNECT gets a stamp that is higher than all stamps which this node has seen. If two nodes have a client with the same
-client ID, the client with the higher stamp stays connected. If the stamps are equal, the client on the node with the
-higher key stays. The result does not depend on the order in which the nodes receive the messages. The messages are
+Each CONNECT gets a stamp that is higher than all stamps that this node has seen. If two nodes have a client with the
+same client ID, the client with the higher stamp stays connected. If the stamps are equal, the client on the node with
+the higher key stays. The result does not depend on the order in which the nodes receive the messages. The messages are
 numbered; a node that misses a number asks the sender for its whole list.
 """
 
@@ -39,7 +39,7 @@ _SLICE: Final = 1000
 
 class Connected:
     """Keeps one client for each client ID in the cluster. ``Claims`` calls ``announce`` when a client has connected
-    here; a client here that has connected to another node since is disconnected."""
+    here; it disconnects a client here that has connected to another node since."""
 
     def __init__(self, context: ClusterContext, members: Members, calls: Calls) -> None:
         self._context = context
@@ -189,7 +189,7 @@ class Connected:
             logger.warning("session_of_another_stays client_id=%s node=%s error=%s", here.client_id, node, error)
 
     async def _send_away(self, node: str, argument: bytes) -> bytes:
-        """Disconnect a client that is not the owner of the session that another node has."""
+        """Disconnect a client that does not own the session that another node has."""
         ask = self._calls.decoded(node, argument, SendAway)
         channel = self._context.channels.channels.get(ask.client_id)
         if channel is not None and channel.client.stamp == ask.stamp:

@@ -1,6 +1,6 @@
-"""Evacuation: an operator empties this node, for example before an upgrade, or another node runs this lost one from its
-copy. The node accepts no clients and closes its connections. If the clients do not connect to other nodes themselves,
-it moves their sessions to running nodes."""
+"""Evacuation: empties this node when an operator asks for it, for example before an upgrade, or when this is a lost
+node that another node runs from its copy. The node accepts no clients and closes its connections. If the clients do not
+connect to other nodes themselves, it moves their sessions to running nodes."""
 
 import asyncio
 import logging
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 CAN: Final = "evacuation.can"
 TAKE: Final = "evacuation.take"
 SETTING: Final = "taipan-ctl cluster evacuation"
-"""The name used in place of a setting for clients and the log."""
+"""The name that stands for the evacuation in place of a setting, for clients and in the log."""
 _SETTING_HOSTED: Final = "cluster.failover_after"
 ALARM: Final = "node_evacuating"
 _DETAIL: Final = "an operator evacuates this node"
@@ -35,18 +35,18 @@ _CLOSED_AT_ONCE: Final = 50
 _CLOSE_EVERY: Final = 0.1
 _LOOK_EVERY: Final = 1.0
 GRACE: Final = 5.0
-"""Seconds in which a client whose connection was closed may connect to a node of its own choice, and take its session
-along."""
+"""Seconds in which a client whose connection was closed may connect to a node of its own choice, to which its session
+then moves."""
 _MOVED_AT_ONCE: Final = 50
 _LOOK_AT_CLAIMS: Final = 0.05
-"""Seconds until this node checks again whether fewer sessions are moving, because clients ask for them elsewhere."""
+"""Seconds until this node checks again whether fewer sessions are moving at the request of clients on other nodes."""
 _MOST_COMING: Final = 100
-"""Number of sessions with an incomplete queue up to which a node accepts another one."""
+"""Maximum number of sessions with an incomplete queue with which a node accepts another session."""
 _SLICE: Final = 1000
 _SET_ASIDE: Final = 5.0
 """Seconds during which a node is not asked after it did not answer, or accepted nothing."""
 _SOON: Final = 0.25
-"""The same for a node that is busy with the sessions that it has accepted."""
+"""Seconds during which a node is not asked while it is busy with the sessions that it has accepted."""
 _MOST_TOLD: Final = 20
 
 
@@ -60,15 +60,15 @@ class Take(msgspec.Struct, array_like=True, frozen=True):
 
 class TakeAnswer(msgspec.Struct, array_like=True, frozen=True):
     """The answer to ``Take``. ``error`` says why the node cannot accept the session, and is empty if the session has
-    moved, or soon will have. ``wait`` is the time in seconds in which the node accepts no session."""
+    moved or soon will have moved. ``wait`` is the time in seconds in which the node accepts no session."""
 
     error: str = ""
     wait: float = 0.0
 
 
 class NodeEvacuation:
-    """The evacuation of this node, which is ``active`` from ``start`` to ``end``. It does not survive a restart: after
-    one, the node accepts clients. ``grace`` is ``GRACE``; the simulation uses a shorter time."""
+    """The evacuation of this node, which is ``active`` from ``start`` to ``end``. It does not survive a restart:
+    afterwards, the node accepts clients. ``grace`` is ``GRACE``; the simulation uses a shorter time."""
 
     def __init__(
         self, context: ClusterContext, members: Members, calls: Calls, handover: Handover, claims: Claims
@@ -188,8 +188,8 @@ class NodeEvacuation:
         return bool(some)
 
     async def _move_sessions(self) -> None:
-        """Try to move each session once. Up to ``_MOVED_AT_ONCE`` move at the same time, also those for which clients
-        have asked on other nodes: these come first."""
+        """Try to move each session once. Up to ``_MOVED_AT_ONCE`` move at the same time. Sessions for which clients
+        have asked on other nodes are included, and come first."""
         sessions = list(self._context.broker.sessions)
         giving: set[asyncio.Task[str]] = set()
         try:
@@ -214,7 +214,7 @@ class NodeEvacuation:
                 task.cancel()
 
     async def _one_given(self, giving: set[asyncio.Task[str]]) -> None:
-        """Wait a moment, or until one of these attempts has ended."""
+        """Wait until one of these attempts has ended, but only for a moment."""
         if not giving:
             await asyncio.sleep(_LOOK_AT_CLAIMS)
             return
@@ -268,7 +268,7 @@ class NodeEvacuation:
         return ""
 
     async def _can(self, node: str, argument: bytes) -> bytes:
-        """Return why this node accepts no sessions; an empty text if it does."""
+        """Return why this node accepts no sessions, or an empty string if it does."""
         return self._cannot().encode()
 
     async def _take(self, node: str, argument: bytes) -> bytes:

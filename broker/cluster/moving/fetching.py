@@ -1,6 +1,6 @@
 """Fetching: brings the queue of a session that has moved here, and reports to the other node when all of it is here.
 
-One task for each incoming session asks the other node for the next piece until that answers END. Then it delivers the
+One task for each incoming session asks the other node for the next piece until the answer is END. Then it delivers the
 messages that have waited in the meantime (``staging``), and the other node forgets the session. The row in table
 ``handover`` has the number of the last piece, so that the task continues after a restart::
 
@@ -43,11 +43,12 @@ logger = logging.getLogger(__name__)
 
 _PAUSE: Final = 0.01
 _PAUSE_KEPT: Final = 0.25
-"""Seconds between two questions for messages that nodes that are away may still send to another node."""
+"""Seconds between two questions for messages that another node may still receive from nodes that are away."""
 _PAUSE_UNREACHABLE: Final = 0.5
 _ASK_AGAIN: Final = 1.0
 _QUESTIONS: Final = 500
-"""Questions in a second for all sessions together, because they may continue for as long as a node is away."""
+"""Maximum number of questions per second for all sessions together. The questions continue for as long as a node is
+away."""
 
 
 class Fetching:
@@ -117,8 +118,8 @@ class Fetching:
             logger.exception("handover_failed client_id=%s node=%s", incoming.client_id, incoming.row.node)
 
     async def _stored(self, incoming: Incoming) -> bool:
-        """Wait until everything so far is on disk, however long the disk is in trouble. Return whether it is: the
-        fetching may have ended in the meantime."""
+        """Wait until everything so far is on disk, even while the disk fails. Return False if the fetching has ended in
+        the meantime."""
         while not await self._context.tables.stored():
             await asyncio.sleep(_ASK_AGAIN)
             if not self._incoming.has(incoming):
@@ -126,7 +127,7 @@ class Fetching:
         return True
 
     def _turned(self, incoming: Incoming) -> list[str] | None:
-        """Return which nodes have sent their marks here, if all running nodes have."""
+        """Return which nodes have sent their marks here, or ``None`` if a running node has not."""
         turn = self._turns.get(incoming.client_id)
         if turn is None or not incoming.goes_by_marks:
             return []
@@ -222,7 +223,7 @@ class Fetching:
         self._step("merged")
 
     def _is_fetched(self, incoming: Incoming) -> bool:
-        """Return whether the fetching continues: nothing has ended or replaced it."""
+        """Return whether the fetching continues, because nothing has ended or replaced it."""
         return incoming.row.state == FETCHING and self._incoming.has(incoming)
 
     def _waits_for_own(self, incoming: Incoming) -> bool:
@@ -240,7 +241,7 @@ class Fetching:
         )
 
     def _slow(self, pause: float) -> float:
-        """Return the seconds between two questions for a session that may take long."""
+        """Return the seconds between two questions for a session that may take a long time."""
         return max(pause, len(self._incoming) / _QUESTIONS)
 
     async def _ask(self, node: str, ask: Fetch) -> Piece:
@@ -289,7 +290,7 @@ class Fetching:
     # ------------------------------------------------------------------- the end
 
     def finish(self, incoming: Incoming, keep: bool = False) -> None:
-        """End the fetching, because the session has ended, or is complete already."""
+        """End the fetching, because the session has ended or is already complete."""
         self._finish_row(incoming, keep)
         if incoming.task is None or incoming.task.done():
             self.run(incoming)
@@ -311,7 +312,7 @@ class Fetching:
         self._step("done")
 
     async def _tell(self, incoming: Incoming, keep: bool) -> bool:
-        """Inform the other node that everything has arrived; return whether it knows, or need not know."""
+        """Inform the other node that everything has arrived; return whether it knows or does not need to know."""
         row = incoming.row
         over = bool(incoming.keeper) and incoming.client_id not in self._broker.sessions
         done = Done(incoming.at_sender, row.move, keep, row.epoch, over)

@@ -1,4 +1,4 @@
-"""GivenPieces: the last piece of a session's queue that a node has sent to another one, which has not confirmed it.
+"""GivenPieces: the last piece of a session's queue that one node has sent and another has not confirmed.
 
 If that node continues the session, its next question confirms the piece. If the session continues on a third node, that
 node asks for the queue, and only the first two nodes know whether the piece has arrived::
@@ -38,7 +38,7 @@ IS_TAKEN: Final = "handover.is_taken"
 TAKEN: Final = "handover.taken"
 _AGAIN: Final = 1.0
 _QUESTIONS: Final = 500
-"""Maximum number per second, for all sessions together, while nodes are unreachable."""
+"""Maximum number of attempts per second, for all sessions together, while nodes are unreachable."""
 
 
 class GivenRow(msgspec.Struct, array_like=True, frozen=True):
@@ -70,8 +70,8 @@ class Taken(msgspec.Struct, array_like=True, frozen=True):
 
 
 class GivenPieces:
-    """Both sides. ``coming`` returns the row of a session that is moving to this node; ``is_under_way``: whether a
-    piece is being sent to another node."""
+    """The pieces that this node has sent, and those that it has received. ``coming`` returns the row of a session that
+    is moving to this node, and ``is_under_way`` whether a piece is being sent to another node."""
 
     def __init__(
         self,
@@ -161,7 +161,7 @@ class GivenPieces:
     async def _must_be_stored(self) -> None:
         """Wait until everything so far is on disk.
 
-        :raises CallFailed: the disk is in trouble, so that a start of this node would not know it."""
+        :raises CallFailed: the disk fails, so that this node would not know after a restart."""
         if not await self._context.tables.stored():
             raise CallFailed("this node cannot store it at present")
 
@@ -199,13 +199,13 @@ class GivenPieces:
         return b"1" if taken else b""
 
     def went_on(self, client_id: str, row: HandoverRow) -> None:
-        """Note that a session has moved on before all of its queue was here."""
+        """Note that a session has moved on before its whole queue had arrived here."""
         if row.taken and row.node != self._context.node:
             self._taken.put(client_id, TakenRow(row.node, row.move, row.taken))
             self._tasks.run(self._tell(client_id))
 
     async def _tell(self, client_id: str) -> None:
-        """Inform the other node what has arrived, until it has received that."""
+        """Report to the other node what has arrived, until it confirms the report."""
         row = self._taken.get(client_id)
         while row is not None and self._taken.get(client_id) is row:
             if self._members.known and row.node not in self._members.peers:

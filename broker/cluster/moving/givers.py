@@ -1,8 +1,8 @@
-"""Givers: nodes that may have a part of a session which continued here without them.
+"""Givers: nodes that may have a part of a session that continued here without them.
 
 A had the session of ``pump-7`` and died. With ``cluster.takeover = "fresh"``, the session began again on B, and its key
-names A as a *giver*. When A is back, B asks the other nodes for their marks, as in a move, and fetches the part that A
-has, for as long as the session is at B.
+names A as a *giver*. When A is back, B asks the other nodes for their marks, as in a move, and fetches A's part,
+provided that the session is still on B.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from .turns import Turn, Turns
 
 
 class Givers:
-    """The givers of each session. ``run``: begins to fetch what an incoming session describes."""
+    """The givers of each session. ``run`` starts to fetch the part that an ``Incoming`` describes."""
 
     def __init__(
         self,
@@ -52,8 +52,8 @@ class Givers:
         self._given: dict[str, set[str]] = {}
 
     def note(self, client_id: str, nodes: list[str]) -> None:
-        """Note that, according to the key, a session is this node's and continued without these nodes, which may have a
-        part of it. No nodes: it did not, or another node has it."""
+        """Note the givers of a session: the nodes that, according to its key, it continued without. Without ``nodes``,
+        it has none, or is on another node."""
         if nodes:
             if not self._givers:
                 self._broker.hooks.session_subscribed.add(self._subscribed)
@@ -66,13 +66,15 @@ class Givers:
                 self._broker.hooks.session_unsubscribed.remove(self._unsubscribed)
 
     def of(self, client_id: str) -> list[str]:
-        """Return the nodes that may still have a part of a session that is here, in the order in which they had it."""
+        """Return the nodes that may still have a part of a session that is here, in the order in which they had the
+        session."""
         given = self._given.get(client_id, ())
         peers, known = self._members.peers, self._members.known
         return [each for each in self._givers.get(client_id, ()) if each not in given and (each in peers or not known)]
 
     def fetch_next(self, client_id: str) -> None:
-        """Begin to fetch the part of the first running giver; the others follow when all of it has arrived."""
+        """Start to fetch the part of the first running giver. The others follow, each when the part before it has
+        arrived."""
         if self._incoming.get(client_id) is not None:
             return
         peers = self._members.peers
@@ -82,8 +84,8 @@ class Givers:
             self.begin_rest(session, node, self._context.nonce())
 
     def begin_rest(self, session: Session, node: str, move: str) -> Incoming:
-        """Prepare to fetch another node's part of a session that is here, and what third nodes have for the session
-        there: if the key names ``node``, it gets their marks."""
+        """Prepare to fetch the part of ``node`` for a session that is here, with the messages that third nodes have
+        sent there. If the key names ``node``, it gets their marks."""
         client_id = session.client_id
         turn = self._turns.get(client_id)
         if node not in self.of(client_id):
@@ -99,7 +101,7 @@ class Givers:
 
     def _begin_turn(self, session: Session) -> Turn:
         """Begin the turn of a session that began again. Messages that other nodes send before their marks belong to the
-        earlier session, so that either the session here or the earlier one gets each message."""
+        earlier session, so that each message reaches exactly one of the two sessions."""
         client_id = session.client_id
         place = self._nodes.place(client_id)
         filters = [each.filter for each in session.subscriptions.values() if each.group is None]
@@ -127,7 +129,7 @@ class Givers:
             self._turns.put(turn)
 
     def _is_incomplete(self, turn: Turn) -> bool:
-        """Return whether there are nodes whose messages are not for the session here yet."""
+        """Return whether the messages of some nodes do not belong to the session here yet."""
         return not all(turn.takes(each) for each in self._members.peers)
 
     def _unsubscribed(self, client: ClientInfo, subscription: Subscription) -> None:
@@ -136,7 +138,7 @@ class Givers:
             self._turns.unsubscribed(client_id, subscription.filter)
 
     async def marked(self, client_id: str) -> None:
-        """Wait until each running node sends messages for a session that began again to this node, but no longer than
+        """Wait until each running node sends this node the messages for a session that began again, for at most
         ``call_timeout``."""
         loop = asyncio.get_running_loop()
         end = loop.time() + self._context.settings.call_timeout
@@ -148,7 +150,7 @@ class Givers:
                 return
 
     def _is_marked(self, client_id: str, turn: Turn) -> bool:
-        """Return whether each running node has sent its mark, or the turn is another one by now."""
+        """Return whether each running node has sent its mark, or the turn has been replaced."""
         running = self._members.running()
         return self._turns.get(client_id) is not turn or all(turn.marked(each.name) for each in running)
 

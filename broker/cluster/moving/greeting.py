@@ -1,15 +1,15 @@
-"""Greeting: a node with new data accepts clients when all nodes that run know it and have its marks (``turns``).
+"""Greeting: a node with new data accepts clients only when all running nodes know it and have its marks (``turns``).
 
-Otherwise a message that it accepts could be for no place of a session that is moving. ``pump-7`` moves from A to B, and
-C has just started with an empty disk. C routes to A only, since it does not know the route to B yet::
+Otherwise a message that it accepts could get lost while its session is moving. ``pump-7`` moves from A to B, and
+C has just started with an empty disk. C sends only to A, because it does not know the route to B yet::
 
     B    asks A for the rest of the queue
     A    END, no node is late: A does not know C yet, and forgets the session
     C    publishes m1, and sends it to A
     B    knows C by now, and takes nothing of C before C's mark
 
-So C asks A and B first. Each of them answers when it knows C, and when C has sent its marks for all sessions there.
-Messages of C are after its marks, and each later move takes C into account.
+So C asks A and B first. Each of them answers when it knows C and has received C's marks for all sessions there.
+Messages of C follow its marks, and each later move takes C into account.
 """
 
 import asyncio
@@ -28,12 +28,12 @@ logger = logging.getLogger(__name__)
 
 GREET: Final = "handover.greet"
 _HEARD: Final = 2.0
-"""Seconds within which a node that runs is heard: two heartbeats."""
+"""Seconds within which a running node is heard: two heartbeats."""
 _AGAIN: Final = 0.1
 
 
 class Greeting:
-    """Asks the others (``greet``), and answers them."""
+    """Asks the other nodes (``greet``), and answers their questions."""
 
     def __init__(
         self, context: ClusterContext, members: Members, calls: Calls, receiver: LinkReceiver, marks: MarkQuestions
@@ -46,8 +46,7 @@ class Greeting:
         calls.serve(GREET, self._greeted)
 
     async def greet(self) -> None:
-        """Wait until every node that runs is ready for messages of this node, but no longer than
-        ``cluster.stopped_after``."""
+        """Wait until every running node is ready for messages of this node, for at most ``cluster.stopped_after``."""
         loop = asyncio.get_running_loop()
         members, patience = self._members, self._context.settings.stopped_after
         end = loop.time() + patience
@@ -62,7 +61,7 @@ class Greeting:
         return all(each.running for each in self._members.peers.values())
 
     async def _greet(self, node: str, end: float) -> str:
-        """Return an empty string if this node is ready or stops, and otherwise its name."""
+        """Return the node's name, or an empty string if it is ready or has stopped."""
         loop, longest = asyncio.get_running_loop(), self._context.settings.call_timeout
         while (peer := self._members.peers.get(node)) is not None and peer.running:
             left = end - loop.time()

@@ -1,6 +1,7 @@
 """Handover: brings a session from another node to this one; ``outgoing`` is the other direction.
 
-The session is on this node's disk before its key names this node. The queue follows when the client has its CONNACK::
+The session is on this node's disk before its key names this node. The queue follows after the client has received
+CONNACK::
 
     this node                        the node that has the session
     prepare  ──────────────────────► closes the client's connection, and keeps the session as it is (``outgoing``); with
@@ -14,12 +15,12 @@ The session is on this node's disk before its key names this node. The queue fol
     done     ──────────────────────► forgets the session
 
 In the meantime, new messages go to a second session (``waiting_messages``), which has the subscriptions. They are
-delivered at the end. Both nodes agree which messages are new (``turns``). Thus no message is lost, none arrives twice,
-and the messages of a publisher arrive in order. With the rows in the table ``handover`` (``incoming``), each step
-continues after a restart.
+delivered at the end. Both nodes agree on which messages are new (``turns``). Thus no message is lost, none arrives
+twice, and the messages of a publisher arrive in order. With the rows in the table ``handover`` (``incoming``), each
+step continues after a restart.
 
 This node does not wait for a node that is Stopped. The other node keeps the messages that the Stopped node still sends
-there (``outgoing``). This node fetches them in the same way, even if it is the other node itself by then.
+there (``outgoing``). This node fetches them in the same way, even if by then both are the same node.
 """
 
 import contextlib
@@ -223,7 +224,7 @@ class Handover:
         await self._greeting.greet()
 
     async def _decide(self, incoming: Incoming) -> None:
-        """Find out which node has the session after this node died while it took it: the key decides."""
+        """Find out from the key which node has the session, because this node died while it was taking it over."""
         await self.session_keys.known()
         await self.session_keys.settle_earlier_life(incoming.client_id, incoming.row.node)
         await until(lambda: self._members.known, self._members.changes)  # this node's mark has to reach the other one
@@ -256,7 +257,7 @@ class Handover:
 
     @property
     def unfinished(self) -> int:
-        """Return the number of moves from and to this node that are not complete, and of messages that wait for one."""
+        """Return the number of incomplete moves from and to this node, and of messages that wait for one."""
         internal = self._broker.sessions.internal.values()
         waiting = sum(each.queued + len(each.inflight) for each in internal if each.client.listener != LINKS)
         return len(self._incoming) + self.outgoing.unfinished + waiting
@@ -267,18 +268,19 @@ class Handover:
         return self._context.channels.access.settings.session_owner != "any"
 
     def is_undecided(self, client_id: str) -> bool:
-        """Return whether this node holds a session and does not know yet whether it has taken it."""
+        """Return whether this node has adopted a session, but does not know yet whether the key names this node."""
         incoming = self._incoming.get(client_id)
         return incoming is not None and incoming.row.state == ADOPTED
 
     async def decided(self, client_id: str, timeout: float) -> None:
-        """Wait until the session is no longer undecided, but no longer than ``timeout`` seconds."""
+        """Wait until the session is no longer undecided, for at most ``timeout`` seconds."""
         incoming = self._incoming.get(client_id)
         if incoming is not None:
             await until(lambda: not self.is_undecided(client_id), incoming.changes, timeout=timeout)
 
     def untold(self, client_id: str) -> dict[str, bool]:
-        """Return the node that does not know yet that a whole session is here, as ``wire.SessionKey.earlier``."""
+        """Return the node that does not know yet that the whole session is here, in the form of
+        ``wire.SessionKey.earlier``."""
         incoming = self._incoming.get(client_id)
         return {} if incoming is None else {incoming.row.node: incoming.row.state != FINISHED}
 
@@ -295,14 +297,14 @@ class Handover:
         return self.outgoing.is_under_way(client_id)
 
     def is_coming(self, client_id: str) -> bool:
-        """Return whether a part of this session is still to arrive from a running node."""
+        """Return whether a part of this session has yet to arrive from a running node."""
         if self.arrives(client_id) and not self._is_let_go(client_id):
             return True
         away = self._late_at_stopped(client_id)
         return any(node not in away for node in self._waiting.held(client_id))
 
     def arrives(self, client_id: str) -> bool:
-        """Return whether another node is handing over this session, or does not know yet that it has."""
+        """Return whether another node is handing over this session, or does not know yet that it has handed it over."""
         incoming = self._incoming.get(client_id)
         if incoming is None:
             return False
@@ -310,7 +312,8 @@ class Handover:
         return row.state == ADOPTED or incoming.staging is not None or (row.keep and row.state == FINISHED)
 
     def _is_let_go(self, client_id: str) -> bool:
-        """Return whether the whole session is here, without a wait for the node that does not know that."""
+        """Return whether the whole session is here and may move on, although a node that is away does not know this
+        yet."""
         incoming = self._incoming.get(client_id)
         if incoming is None or incoming.row.state != FINISHED or incoming.staging is not None:
             return False
@@ -318,16 +321,16 @@ class Handover:
         return self._context.settings.takeover == FRESH and peer is not None and not peer.may_run
 
     def _late_at_stopped(self, client_id: str) -> set[str]:
-        """Return the nodes with messages at a keeper that is stopped. Messages that wait for those may wait for long,
-        and therefore move with the session."""
+        """Return the nodes whose messages are at a stopped keeper. Messages that wait for these may wait for a long
+        time, and therefore move with the session."""
         peers = self._members.peers
         keepers = self._incoming.keepers_of(client_id)
         stopped = [each for each in keepers if each.row.node in peers and peers[each.row.node].status == STOPPED]
         return {node for each in stopped for node in each.row.late}
 
     def leaving(self, client_id: str) -> None:
-        """Stop fetching what others keep for the session, because it may move to another node. Those messages go there,
-        too: this node must not take any after the last piece that it hands over."""
+        """Stop fetching the messages that others keep for the session, because it may move to another node. Those
+        messages go there, too: this node must not accept any after the last piece that it hands over."""
         main = self._incoming.get(client_id)
         coming = [main] if main is not None and main.row.state == FETCHING else []
         for incoming in [*coming, *self._incoming.keepers_of(client_id)]:
@@ -336,7 +339,7 @@ class Handover:
                 incoming.task = None
 
     def kept(self, client_id: str) -> None:
-        """Continue, because this node has the session."""
+        """Resume fetching, because the session stays on this node."""
         if self.outgoing.leaves(client_id):
             return
         if self._waiting.held(client_id):
@@ -352,8 +355,7 @@ class Handover:
             self._marks.ask(turn)
 
     def gone(self, client_id: str, moved: bool) -> None:
-        """Stop fetching, because another node has the session. The parts that are still to arrive are offered to that
-        node."""
+        """Stop fetching, because another node has the session. Offer that node the parts that have not arrived yet."""
         main = self._incoming.get(client_id)
         if main is not None and main.row.state == FETCHING:
             if main.task is not None:
@@ -386,11 +388,11 @@ class Handover:
         self._held.end(client_id, session)
 
     def keepers(self, client_id: str) -> list[Keeper]:
-        """Return what other nodes keep for a session."""
+        """Return the keepers of a session: nodes that keep messages for it."""
         return self._incoming.keepers(client_id)
 
     def doubts(self, client_id: str) -> dict[str, list[tuple[int, str]]]:
-        """Return, by node, which messages of a session may have arrived here from it."""
+        """Return, for each other node, which messages of its part of a session may already have arrived here."""
         return self._incoming.doubts(client_id)
 
     def held(self, client_id: str) -> dict[str, Session]:
@@ -414,11 +416,11 @@ class Handover:
         return self.outgoing.leaves(client_id)
 
     async def left(self, client_id: str, timeout: float) -> None:
-        """Wait until the other node has the session, or no longer needs it."""
+        """Wait until the other node has the session or no longer needs it."""
         await self.outgoing.left(client_id, timeout)
 
     def lost(self, session: Session, node: str, epoch: int, clean_start: bool, anew: bool, last_epoch: int) -> None:
-        """Do what ``Outgoing.lost`` does, and end what this node does for the session."""
+        """Do the same as ``Outgoing.lost``, and stop fetching for the session."""
         incoming = self._incoming.get(session.client_id)
         if incoming is not None and incoming.row.state == ADOPTED:
             return  # not ours yet
@@ -431,7 +433,7 @@ class Handover:
         self.outgoing.lost(session, node, epoch, clean_start, anew, last_epoch)
 
     def returned(self, client_id: str) -> None:
-        """Note that another node has written that this node has a session."""
+        """Note that another node has returned a session: its key names this node again."""
         self.outgoing.returned(client_id)
 
     def session_ended(self, session: Session) -> None:
@@ -488,7 +490,7 @@ class Handover:
         return b"1" if waits is not None and waits() else b""
 
     def adopt(self, client_id: str, node: str, move: str, moved: MovedSession, prepared: Prepared) -> None:
-        """Create the session here; its subscriptions do not apply yet."""
+        """Create the session here. Its subscriptions do not apply yet."""
         # If the other node dies now, it may not remember that these were sent, and has them in its queue.
         doubt = keys_of(each for _, each in moved.inflight if each is not None)
         session = self.receiver.session(moved)
@@ -500,7 +502,7 @@ class Handover:
         self._incoming.note_doubts(client_id, prepared.doubts)
 
     def drop(self, client_id: str) -> None:
-        """Delete the adopted session, because it stays where it was."""
+        """Delete the adopted session, because the other node keeps it."""
         found = self._incoming.of(client_id)
         for incoming in found:
             self._fetching.remove(incoming)
@@ -534,7 +536,7 @@ class Handover:
         self.kept(client_id)
 
     async def _offered(self, node: str, argument: bytes) -> bytes:
-        """Accept the offer of a node that was away: it has the rest of a session that began again here."""
+        """Accept the offer of a node that was away and has the rest of a session that began again here."""
         offer = self._calls.decoded(node, argument, Offer)
         client_id = offer.client_id
         incoming = self._incoming.get(client_id)

@@ -33,7 +33,7 @@ class HeldMessages:
         self._leaves = leaves
 
     def attend(self, turn: Turn) -> None:
-        """Let messages of a node wait while a keeper has earlier ones of it, or earlier ones wait."""
+        """Make a node's messages wait while earlier ones wait or are still at a keeper."""
         client_id = turn.client_id
 
         def held(node: str) -> Session:
@@ -49,7 +49,7 @@ class HeldMessages:
         turn.held = held
 
     async def release(self, client_id: str) -> None:
-        """Deliver waiting messages of each node for which no keeper has anything any more."""
+        """Deliver the waiting messages of each node whose earlier messages have all arrived from their keepers."""
 
         def to() -> Session | None:
             if self._leaves(client_id):

@@ -1,6 +1,5 @@
-"""IncomingSessions: the sessions that move to this node (``handover``), each with a row so that the move continues
-after a restart; and messages that other nodes keep for sessions here (``outgoing``), which are received in the same
-way."""
+"""IncomingSessions: the sessions that move to this node (``handover``), and messages that other nodes keep for sessions
+here (``outgoing``), which are received in the same way. Each has a row, so that the move continues after a restart."""
 
 import asyncio
 from collections.abc import Iterable
@@ -23,11 +22,12 @@ ADOPTED: Final = 0
 """The session is here, but its key may still belong to another node."""
 FETCHING: Final = 1
 FINISHED: Final = 2
-"""All of it is here; the other node still has to forget it."""
+"""The whole session is here; the other node still has to forget it."""
 
 
 class HandoverRow(msgspec.Struct, array_like=True, frozen=True):
-    """Row of table ``handover``, by ``Incoming.key``: what this node fetches from ``node``, and how far it is.
+    """Row of table ``handover``, by ``Incoming.key``: what this node fetches from ``node``, and how much of it has
+    arrived.
 
     ``taken`` is the number of the last piece that is on disk, and ``doubt`` its messages. ``rest`` is set if only the
     queue is fetched, for a session that was already here. ``late`` names the senders whose messages may still arrive at
@@ -86,18 +86,18 @@ class Incoming:
 
     @property
     def goes_by_marks(self) -> bool:
-        """Whether the other node takes messages that other nodes send there until their marks: its queue is complete
-        when all running nodes have sent theirs."""
+        """Whether the other node accepts messages until their senders' marks: its queue is complete when all running
+        nodes have sent their marks."""
         return self.staging is not None or (not self.keeper and self.row.epoch > 0)
 
     @property
     def at_sender(self) -> str:
-        """The name by which the other node knows it."""
+        """The client ID under which the other node knows the incoming session."""
         return kept_name(self.client_id, self.row.epoch) if self.keeper else self.client_id
 
 
 class IncomingSessions:
-    """By client; kept messages of a session by client, node and epoch."""
+    """The incoming sessions by client ID, and the kept messages by client ID, node and epoch."""
 
     def __init__(self, context: ClusterContext) -> None:
         self._rows = context.tables.open(TABLE, HandoverRow)
@@ -108,7 +108,7 @@ class IncomingSessions:
         self._keepers = 0
 
     def load(self) -> None:
-        """Load the state that the previous process has left."""
+        """Load the state that the previous process has stored."""
         for key, row in self._rows.items():
             incoming = Incoming(key, row)
             incoming.restarted = True
@@ -130,7 +130,7 @@ class IncomingSessions:
         return self._coming.get(client_id)
 
     def has(self, incoming: Incoming) -> bool:
-        """Return whether it has not ended, and was not replaced."""
+        """Return whether this incoming session is still active: it has neither ended nor been replaced."""
         return self._coming.get(incoming.key) is incoming
 
     def of(self, client_id: str) -> list[Incoming]:
@@ -144,12 +144,12 @@ class IncomingSessions:
         return sorted(found, key=lambda each: each.row.order)
 
     def keepers(self, client_id: str) -> list[Keeper]:
-        """Return which nodes keep what, for a session that moves to another node."""
+        """Return the keepers of a session that moves to another node, in the form of ``Prepared.keepers``."""
         rows = [each.row for each in self.keepers_of(client_id)]
         return [Keeper(row.node, row.taken, row.doubt, row.late, row.epoch) for row in rows]
 
     def late_of(self, client_id: str) -> set[str]:
-        """Return the senders whose earlier messages are at a keeper, or may still arrive there."""
+        """Return the senders whose earlier messages are at a keeper or may still arrive there."""
         return {name for each in self.keepers_of(client_id) for name in each.row.late}
 
     def doubts(self, client_id: str) -> dict[str, list[tuple[int, str]]]:
@@ -167,8 +167,8 @@ class IncomingSessions:
         return [] if row is None else row.messages.get(node, [])
 
     def is_early(self, keeper: Incoming) -> bool:
-        """Return whether a keeper's messages have to wait, because earlier ones are still to arrive: from the node that
-        had the session last, or from an earlier keeper of messages from the same senders."""
+        """Return whether a keeper's messages have to wait for earlier ones: those of the node that had the session
+        last, or of an earlier keeper of messages from the same senders."""
         main = self._coming.get(keeper.client_id)
         if main is not None:
             if main.row.state == ADOPTED or (main.staging is not None and not main.came):
@@ -190,7 +190,7 @@ class IncomingSessions:
         return incoming
 
     def keep(self, client_id: str, row: HandoverRow, session: Session) -> None:
-        """Note that the node of the row keeps messages for a session."""
+        """Note that the node in this row keeps messages for a session."""
         key = f"{client_id}\0{row.node}\0{row.epoch}"
         before = self._coming.get(key)
         if before is not None:
@@ -216,7 +216,7 @@ class IncomingSessions:
             self._doubts.remove(client_id)
 
     def put(self, incoming: Incoming, row: HandoverRow) -> None:
-        """Change the state of an incoming session."""
+        """Store the new state of an incoming session."""
         incoming.row = row
         self._rows.put(incoming.key, row)
         self.tell(incoming)
@@ -232,7 +232,7 @@ class IncomingSessions:
         self.tell(incoming)
 
     def tell(self, incoming: Incoming) -> None:
-        """Let tasks that wait for a change of this client's incoming sessions check their conditions."""
+        """Wake the tasks that wait for a change of this client's incoming sessions."""
         incoming.changes.tell()
         for each in self.of(incoming.client_id):
             if each is not incoming:

@@ -1,8 +1,9 @@
 """KeptStays: messages that nodes still send here for sessions that have left.
 
 C was away when ``pump-7`` moved from A to B, and has messages for it in its link to A. A opens an internal session in
-place of the one that has left (``turns.KEPT``). It takes what C sends until C's mark arrives, and B fetches it. There
-is one for each stay of the session, which may come back before everything is fetched, and leave again.
+place of the one that has left (``turns.KEPT``). This internal session receives C's messages until C's mark arrives, and
+B fetches them. Each stay of the session has an internal session of its own, because the session may come back before
+everything is fetched, and leave again.
 """
 
 import logging
@@ -27,8 +28,8 @@ TABLE: Final = "handover_kept"
 
 class KeptRow(msgspec.Struct, array_like=True, frozen=True):
     """Row of table ``handover_kept``, by ``turns.kept_name``. ``node`` is the node that the session moved to, and
-    ``epoch`` the epoch of its key there. ``late`` has the nodes that may still send messages for the session here. The
-    stay here had begun with epoch ``begun``."""
+    ``epoch`` the epoch of its key there. ``late`` has the nodes that may still send messages for the session here.
+    ``begun`` is the epoch with which the stay here began."""
 
     node: str
     epoch: int
@@ -83,7 +84,7 @@ class KeptStays:
         return [Stay(each.session, each.row.begun, each.row.epoch) for each in found]
 
     def keep(self, session: Session, node: str, epoch: int, held: dict[str, Session]) -> None:
-        """Keep messages that other nodes still send here for a session, which is at ``node`` with the key ``epoch``.
+        """Keep messages that other nodes still send here for a session that is now on ``node``; its key has ``epoch``.
         ``held``: messages that waited for earlier ones."""
         client_id = session.client_id
         turn = self._turns.get(client_id)
@@ -123,7 +124,7 @@ class KeptStays:
             return Piece(MORE, ask.taken, [], late) if late else Piece(END, ask.taken)
 
     def done(self, node: str, done: Done) -> None:
-        """Forget a stay, because a node has everything that it needs of it."""
+        """Forget a stay, because another node has everything that it needs from it."""
         stay = self._stays[done.client_id]
         holder = self._nodes.node_of(stay.client_id)
         if done.over or stay.node == node or holder in (node, None):
@@ -155,7 +156,7 @@ class KeptStays:
         self._broker.life.forget_session(stay.session)
 
     def node_removed(self, node: str) -> None:
-        """Forget the stays whose sessions were at a node that was removed. That node may never have fetched them."""
+        """Forget the stays whose sessions were on a removed node, which may never have fetched them."""
         for stay in list(self._stays.values()):
             place = self._nodes.place(stay.client_id)
             if (place.node if place is not None and place.node else stay.node) == node:

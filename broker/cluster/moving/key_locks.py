@@ -18,7 +18,7 @@ class KeyLocks:
 
     @contextlib.asynccontextmanager
     async def locked(self, client_id: str) -> AsyncIterator[None]:
-        """Let no other task change the key of a client."""
+        """Prevent other tasks from changing the key of a client."""
         lock, waiting = self._locks.get(client_id) or (asyncio.Lock(), 0)
         self._locks[client_id] = (lock, waiting + 1)
         try:

@@ -1,6 +1,6 @@
 """KnownPlaces: which node has each session, as far as bucket ``sessions`` has reported it to this node.
 
-A place is the value of a key without what only a claim needs, since a node keeps the places of all sessions of the
+A place is the value of a key, reduced to what every node needs, since a node keeps the places of all sessions of the
 cluster in memory. ``SessionKeys`` notes each value that it reads or writes, in any order: a value with a lower revision
 than the known one is ignored.
 """
@@ -39,7 +39,7 @@ class KnownPlaces:
         return None if place is None or not place.node or place.node == self._node else place.node
 
     def is_ours(self, place: SessionPlace) -> bool:
-        """Return whether this is the place of this node, with its present data."""
+        """Return whether this place names this node with its present data."""
         return place.node == self._node and place.uid == self._wire.uid
 
     def has(self, client_id: str, revision: int | None = None) -> bool:
@@ -68,7 +68,7 @@ class KnownPlaces:
         return found
 
     def value_of(self, data: bytes) -> SessionKey | None:
-        """Return what these bytes of the bucket say; ``None`` if they are not readable."""
+        """Decode bytes of the bucket; ``None`` if they are not readable."""
         found = self._reader.value(data)
         return None if found is None else found[1]
 
@@ -84,12 +84,13 @@ class KnownPlaces:
         return place
 
     def note_deleted(self, key: str, revision: int) -> None:
-        """Note that this node has deleted a key, until the watch reports that: it may report older values before."""
+        """Note that this node has deleted a key, until the watch reports the deletion: before that, it may report older
+        values."""
         self.ours.pop(key, None)
         self.by_key[key] = SessionPlace("", "", revision)
 
     def note_unreadable(self, key: str, revision: int) -> None:
-        """Note a key whose value this node cannot read, unless it knows which node has the session."""
+        """Note a key whose value this node cannot read, unless the node that has the session is known."""
         known = self.by_key.get(key)
         if known is None or not known.node:
             self.by_key[key] = SessionPlace("", "", revision)

@@ -25,11 +25,11 @@ _PAUSE_NOTHING: Final = 0.25
 """Seconds until this node checks again whether there is a node to ask."""
 _PAUSE_UNREACHABLE: Final = 0.5
 _LOOKS: Final = 1000
-"""Checks in a second for all sessions together, because the checks may continue for as long as a node is away."""
+"""Maximum number of checks per second for all sessions together. The checks continue for as long as a node is away."""
 
 
 class MarkQuestions:
-    """Asks for marks, one task for each turn. ``Handover`` begins to ask when this node has a session.
+    """Asks for marks, with one task for each turn. ``Handover`` starts this when a session has arrived here.
 
     ``leaves`` returns whether a session is moving to another node, ``is_held`` whether messages of it are held.
     ``givers`` returns the nodes that may have a part of a session that continued here without them, and ``fetch``
@@ -69,7 +69,7 @@ class MarkQuestions:
         await self._tasks.stop()
 
     def ask(self, turn: Turn) -> None:
-        """Begin to ask for the marks of a session that this node has."""
+        """Start asking for the marks of a session that this node has."""
         if turn not in self._asking:
             self._asking.add(turn)
             self._tasks.run(self._ask_until_all_have(turn))
@@ -120,12 +120,12 @@ class MarkQuestions:
         return self._members.left or (self._members.known and self._nodes.has(client_id))
 
     def _unmarked(self, turn: Turn) -> list[str] | None:
-        """Return the running nodes that have not sent their marks, or ``None`` if no node has to send one any more."""
+        """Return the running nodes that have not sent their marks, or ``None`` if no more marks are needed."""
         late, peers = self._late(turn), self._members.peers
         return None if late is None else [name for name in late if peers[name].running]
 
     def _late(self, turn: Turn) -> list[str] | None:
-        """Return the same as ``_unmarked``, with nodes that are not heard at present."""
+        """Return the same as ``_unmarked``, including nodes that are not heard at present."""
         coming = self._incoming.of(turn.client_id)
         peers = self._members.peers
         if any(each.goes_by_marks and each.row.state == FETCHING for each in coming):
@@ -153,7 +153,7 @@ class MarkQuestions:
         return not self._is_ours(turn) or node not in (self._late(turn) or ())
 
     async def _ask_nodes(self, turn: Turn, nodes: list[str]) -> list[bool]:
-        """Return for each node whether it answered the question."""
+        """Return, for each node, whether it answered the question."""
         session = self._context.broker.sessions.get(turn.client_id)
         place = self._nodes.place(turn.client_id)
         if not nodes or session is None or place is None or not self._nodes.is_ours(place):

@@ -1,8 +1,8 @@
 """Outgoing: hands over sessions to other nodes. ``handover`` describes the steps.
 
-Until the key names the other node, this node has the session. Its client is disconnected, nothing of it is lost, and
-if the other node does not come back, the session continues here. The other node fetches the queue (``queue_pieces``).
-Messages that arrive here later, because their sender was away, are kept for it (``kept_stays``).
+Until the key names the other node, this node has the session. The client is disconnected, nothing is lost, and if the
+other node does not come back, the session continues here. The other node fetches the queue (``queue_pieces``). Messages
+that arrive here later, because their sender was away, are kept for it (``kept_stays``).
 """
 
 import asyncio
@@ -59,7 +59,7 @@ OFFER: Final = "handover.offer"
 CANCEL: Final = "handover.cancel"
 
 FRESH: Final = "fresh"
-"""Value of the setting ``cluster.takeover``: clients do not wait for a node that is away."""
+"""Value of the setting ``cluster.takeover`` with which clients do not wait for a node that is away."""
 
 _OFFER_AGAIN: Final = 5.0
 
@@ -67,15 +67,15 @@ _OFFER_AGAIN: Final = 5.0
 class Leaving:
     """A session that is moving to ``node``. ``move`` is the nonce of the attempt.
 
-    ``confirmed`` is set when that node has asked for the first piece: the session is there, with a key of ``epoch``.
-    ``last_epoch`` is the epoch of the key when this node last had it, or 0 if it is not known. ``begun_again`` is set
-    when the node has asked for the session a second time. ``earlier`` has the nonces of earlier attempts, and ``asked``
-    the nodes that asked in those.
+    ``confirmed`` is set when that node has asked for the first piece: the session is there, and its key has ``epoch``.
+    ``last_epoch`` is the epoch of the key when the session was last on this node, or 0 if it is not known.
+    ``begun_again`` is set when the node has asked for the session a second time. ``earlier`` has the nonces of earlier
+    attempts, and ``asked`` the nodes that asked in those.
 
-    ``anew``: the key names the other node, but this node does not remember a question of it. ``apart``: the session
-    began again there while this node was away, so that kept messages of others do not move with it. ``closed``: the
-    session accepts no new messages. ``timer`` ends the wait for the other node, and ``left`` is set when the session is
-    no longer leaving.
+    ``anew``: the key names the other node, but this node remembers no question from it. ``apart``: the session began
+    again there while this node was away, so that kept messages of others do not move with it. ``closed``: the session
+    accepts no new messages. ``timer`` ends the wait for the other node. ``left`` is set when the session is no longer
+    leaving.
     """
 
     def __init__(self, context: ClusterContext, session: Session, node: str, move: str) -> None:
@@ -183,8 +183,8 @@ class Outgoing:
         return msgspec.msgpack.encode(prepared)
 
     async def _is_wanted(self, node: str, ask: Prepare) -> bool:
-        """Return whether the client still waits there. It may have left, and have its session on this node again,
-        before another question ends the attempt."""
+        """Return whether the client still waits there. It may have left and resumed its session on this node before
+        another question ends the attempt."""
         session = self._broker.sessions.get(ask.client_id)
         if session is None:
             return True
@@ -264,8 +264,8 @@ class Outgoing:
         )
 
     def last_epoch(self, client_id: str) -> int:
-        """Return the epoch of the key of a session that is here, or is leaving, when this node last had it, or 0 if it
-        is not known."""
+        """Return the epoch that the key of a session had when the session was last on this node, or 0 if it is not
+        known. The session is here or is leaving."""
         leaving = self._leaving.get(client_id)
         if leaving is not None:
             return leaving.last_epoch
@@ -287,7 +287,7 @@ class Outgoing:
             self._tasks.run(self._settle(leaving))
 
     async def _settle(self, leaving: Leaving) -> None:
-        """Write the key once more, because the other node has not come back. A late write of that node then finds
+        """Write the key once more, because the other node has not come back, so that a late write of that node finds
         another revision."""
         session = leaving.session
         try:
@@ -313,7 +313,7 @@ class Outgoing:
         self._here.kept(session.client_id)
 
     def returned(self, client_id: str) -> None:
-        """Keep the session: another node could not take it, and has written that this node has it."""
+        """Keep the session, because the other node could not take it and has written that it stays here."""
         leaving = self._leaving.get(client_id)
         if leaving is None or leaving.confirmed:
             return
@@ -323,7 +323,7 @@ class Outgoing:
         self._keep(leaving)
 
     async def _cancel(self, node: str, argument: bytes) -> bytes:
-        """Keep the session: the other node does not take it, and has written nothing."""
+        """Keep the session, because the other node does not take it and has written nothing."""
         done = self._calls.decoded(node, argument, Done)
         leaving = self._leaving.get(done.client_id)
         if leaving is not None and leaving.move == done.move and not leaving.confirmed:
@@ -384,7 +384,8 @@ class Outgoing:
             return await self._after_queue(leaving, ask) if piece is None else piece
 
     def _is_current(self, leaving: Leaving) -> bool:
-        """Return whether it has neither ended in the meantime, nor begun again with everything here (``lost``)."""
+        """Return whether the move has neither ended in the meantime, nor begun again with everything here
+        (``lost``)."""
         return self._leaving.get(leaving.client_id) is leaving
 
     def _confirm(self, leaving: Leaving, ask: Fetch) -> None:
@@ -420,7 +421,7 @@ class Outgoing:
         self.step("confirmed")
 
     async def _after_queue(self, leaving: Leaving, ask: Fetch) -> Piece:
-        """Return the answer when the queue is empty: END if no message can arrive here for the session any more."""
+        """Return the answer when the queue is empty: END if no further message for the session can arrive here."""
         session = leaving.session
         if leaving.closed:
             return Piece(END, ask.taken)
@@ -464,7 +465,7 @@ class Outgoing:
         return b""
 
     def done(self, node: str, done: Done) -> None:
-        """Forget a session, because a node, which may be this one, has everything that it needs of it."""
+        """Forget a session, because a node, possibly this one, has fetched everything that it needs."""
         client_id = done.client_id
         if client_id in self.kept:
             self.kept.done(node, done)
@@ -490,7 +491,7 @@ class Outgoing:
             self._here.gone(client_id, not apart)
 
     def _forget_session(self, session: Session) -> None:
-        """Forget the session, which is no longer needed here."""
+        """Forget the session, because it is no longer needed here."""
         self._given.forget(session.client_id)
         self._broker.life.forget_session(session)
 

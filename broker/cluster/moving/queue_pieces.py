@@ -1,7 +1,7 @@
 """QueuePieces: the queue of one session, which another node fetches piece by piece.
 
-Each question names the last piece that the other node has, and this node drops that piece before it makes the next
-one. A question that is repeated gets the same piece again::
+Each question names the last piece that the other node has, and this node drops that piece before it creates the next
+one. A repeated question gets the same piece again::
 
     the node that fetches               this node: queue m1 m2 m3 m4, two messages in a piece
     I have 0            ──────────────► makes piece 1: m1 m2
@@ -29,7 +29,7 @@ from .session_transfer import BUSY, MORE, PIECE_BYTES, Piece, moved_delivery
 
 
 class Fetched(Protocol):
-    """How far the other node is: the fields of ``Fetch``."""
+    """The progress of the other node: the fields of ``Fetch``."""
 
     @property
     def taken(self) -> int: ...
@@ -41,7 +41,7 @@ class Fetched(Protocol):
 class QueuePieces:
     """The pieces of one session's queue. ``Leaving`` and ``KeptStay`` have one each.
 
-    ``sent`` has the messages of piece ``number``, the last one; they are not in the queue any more. ``lock`` admits one
+    ``sent`` has the messages of piece ``number``, the last one; they are no longer in the queue. ``lock`` admits one
     question at a time. ``on_sent`` is called with each new piece before it leaves, and ``on_dropped`` when the other
     node has confirmed one.
     """
@@ -57,9 +57,9 @@ class QueuePieces:
         self.on_dropped: Callable[[], None] = lambda: None
 
     async def next(self, ask: Fetched, is_current: Callable[[], bool]) -> Piece | None:
-        """Return the next piece, or the same one again; ``None`` if the queue is empty. ``is_current``: returns whether
-        the other node still fetches this queue; if not, the answer is ``BUSY``, as while this node cannot store which
-        pieces it has sent."""
+        """Return the next piece, or the same one again; ``None`` if the queue is empty. ``is_current`` returns whether
+        the other node still fetches this queue. If it does not, or while this node cannot store which pieces it has
+        sent, the answer is ``BUSY``."""
         stored = self._context.tables.stored
         # A question that is late or repeated must not begin another piece, which no node would take.
         if ask.taken >= self.number:
@@ -78,14 +78,15 @@ class QueuePieces:
         return await self._made() if self.sent and await stored() else Piece(BUSY)
 
     def send_again(self, deliveries: list[Delivery], ask: Fetched) -> None:
-        """Let these messages, which were in flight, be the first piece."""
+        """Make these messages, which were in flight, the first piece."""
         self.sent = deliveries
         self.number = ask.taken + 1 if deliveries else ask.taken
         if deliveries:
             self.on_sent()
 
     def drop_doubted(self, ask: Fetched) -> None:
-        """Drop the messages that the other node has, which this one did not note before it died."""
+        """Drop the messages that the other node has already received, although this node died before it could note
+        that."""
         session = self.session
         queue = session.queue
         doubt = doubted(ask)
@@ -98,7 +99,7 @@ class QueuePieces:
                 session.journal.done(session, taken)
 
     def take_back(self) -> None:
-        """Put the last piece back into the queue, because no node has confirmed it."""
+        """Return the last piece to the queue, because no node has confirmed it."""
         session = self.session
         queue = session.new_queue() if session.queue is None and self.sent else session.queue
         if queue is not None:
@@ -107,7 +108,7 @@ class QueuePieces:
         self.sent = []
 
     def session_ended(self) -> None:
-        """Note that the session has ended: its last piece is not needed any more."""
+        """Note that the session has ended, so that its last piece is no longer needed."""
         if self.sent and self._broker.durability is not None:
             self._broker.durability.sessions.done(self.session, [each for each in self.sent if each.qos])
 
@@ -157,7 +158,7 @@ class QueuePieces:
             session.queue = None
 
     async def _made(self) -> Piece:
-        """Return the current piece. If it is requested again, some of its messages may be paged out."""
+        """Return the current piece. If it is requested again, some of its messages may have been paged out."""
         session = self.session
         durability = self._broker.durability
         now = self._context.clock.now()
@@ -181,5 +182,5 @@ class QueuePieces:
 
 
 def doubted(ask: Fetched) -> set[tuple[int, str]]:
-    """Return the messages of which the other node does not know whether this one has noted that they arrived."""
+    """Return the doubted messages: the other node does not know whether this one has noted their arrival."""
     return {(number, group) for number, group in ask.doubt}

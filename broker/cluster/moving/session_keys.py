@@ -1,5 +1,5 @@
 """SessionKeys: which node has the session of a Client Identifier. Bucket ``sessions`` has a key for each session that
-outlives its connection; beginning, moving and ending one is a compare-and-set on its key.
+outlives its connection. A session begins, moves and ends by a compare-and-set on its key.
 
 An unanswered write may be applied later. It is sent again with the same nonce until there is an answer. If there is
 none in time, ``_settle`` reads the key from the leader and writes it once more, so that the late write finds another
@@ -39,7 +39,7 @@ TABLE: Final = "session_keys_unanswered"
 TABLE_ENDED: Final = "session_keys_ended"
 RETRY: Final = 1.0
 _ANSWER: Final = 5.0
-"""Seconds for the answer to a write for which no client waits."""
+"""Maximum seconds for the answer to a write for which no client waits."""
 _SETTLED_AT_A_TIME: Final = 200
 
 
@@ -56,8 +56,9 @@ class Ended(msgspec.Struct, array_like=True, frozen=True):
 
 
 class SessionKeys:
-    """The keys of bucket ``sessions``, which this node reads and writes. ``Claims`` takes and gives back keys for a
-    CONNECT; the parts of a move ask questions (``SessionNodes``). ``places`` is what the bucket has reported."""
+    """The keys of bucket ``sessions``, which this node reads and writes. ``Claims`` takes and returns keys for a
+    CONNECT; the parts of a move ask questions (``SessionNodes``). ``places`` contains the contents of the bucket as
+    reported."""
 
     def __init__(self, context: ClusterContext, members: Members, moves: Moves) -> None:
         self._context = context
@@ -85,7 +86,8 @@ class SessionKeys:
     # -------------------------------------------------------------- start, stop
 
     async def start(self) -> None:
-        """Read which node has each session, and write the keys of this node's sessions, when these are restored."""
+        """Read which node has each session, and write the keys of this node's sessions. Called when the sessions are
+        restored."""
         self._nats.on_connected.append(self._pump)
         self._nats.on_lost.append(self._lost)
         self._members.on_joined.append(self._pump)
@@ -168,14 +170,14 @@ class SessionKeys:
             self._ended.remove(client_id)
 
     def _is_current(self) -> None:
-        """Continue when the watch has reported the whole bucket."""
+        """Continue after the watch has reported the whole bucket."""
         self._look_at_all()
         self._current.set()
         self._pump()
 
     def joined_again(self) -> None:
-        """Compare all sessions with the bucket, because this node was alone since ``leave``, and followed the bucket in
-        the meantime."""
+        """Compare all sessions with the bucket, because this node was on its own after ``leave``, but followed the
+        bucket."""
         self._look_at_all()
         self._pump()
 
@@ -197,7 +199,7 @@ class SessionKeys:
                 self._tasks.run(self._delete_key(key))  # of this node's earlier data, which no longer exists
 
     def _lost(self, bucket: str) -> None:
-        """Write the keys of this node's sessions again, because the bucket is empty. Every running node does so."""
+        """Write the keys of this node's sessions again, because the bucket is empty. Every running node does this."""
         if bucket == BUCKET:
             self.places.clear()
             for key in list(self.places.over):
@@ -209,7 +211,7 @@ class SessionKeys:
             await self._nats.write(BUCKET, key, None, place.revision, self._context.nonce())
 
     def _removed(self, peer: Peer) -> None:
-        """End the sessions of a removed node. If this node itself leaves, the others continue theirs."""
+        """End the sessions of a removed node. If this node itself leaves, the other nodes keep their sessions."""
         if self._members.left:
             return
         places = self.places.of_node(peer.name)
@@ -220,8 +222,8 @@ class SessionKeys:
                 self.settle_soon(client_id)
 
     async def _end_sessions_of(self, node: str, places: dict[str, SessionPlace]) -> None:
-        """Delete the keys of a removed node's sessions. Every node does so, and one of them finds the key. This takes a
-        while: in the meantime, a replacement may have the node's name, and a client its session there."""
+        """Delete the keys of a removed node's sessions. Every node tries this, and the first one succeeds. This takes a
+        while: in the meantime, a replacement may use the node's name, and a client may have its session there."""
         ended = 0
         for key, gone in places.items():
             while (place := self.places.by_key.get(key)) is not None and (place.node, place.uid) == (node, gone.uid):
@@ -257,7 +259,7 @@ class SessionKeys:
         return self.places.has(client_id, revision)
 
     def peer(self, node: str) -> Peer | None:
-        """Return another node, or ``None`` if it is not a member any more."""
+        """Return another node, or ``None`` if it is no longer a member."""
         return self._members.peers.get(node)
 
     @property
@@ -267,7 +269,7 @@ class SessionKeys:
 
     @property
     def unfinished(self) -> int:
-        """Return the number of keys that this node has to change, or whose state is uncertain."""
+        """Return the number of keys that this node has yet to change, or whose state is uncertain."""
         return len({*self._to_settle, *self.places.ours.values()}) + len(self._unanswered) + len(self._tasks)
 
     async def known(self) -> None:
@@ -276,16 +278,16 @@ class SessionKeys:
 
     def knows(self, client_id: str) -> bool:
         """Return whether a key of this node is as expected: its session is here, or has ended and the key will soon be
-        deleted. Otherwise the session may have moved to another node, and the watch is behind."""
+        deleted. Otherwise the session may have moved to another node, and the watch may be late."""
         return client_id in self._context.broker.sessions or client_id in self._to_settle
 
     def is_unknown(self, client_id: str) -> bool:
-        """Return whether a session exists here, and this node has not learned yet which node has it."""
+        """Return whether a copy of the session exists here, and this node has not learned yet which node owns it."""
         session = self._context.broker.sessions.get(client_id)
         return session is not None and session.persistent and self.place(client_id) is None
 
     def busy(self, client_id: str) -> bool:
-        """Return whether a task works on the key of this session, or has to."""
+        """Return whether a task is working on the key of this session, or is about to."""
         if client_id in self._not_stored and client_id not in self._context.broker.sessions:
             return False  # it may begin elsewhere; a full disk does not keep a client from that
         return client_id in self._locks or client_id in self._to_settle or client_id in self._unanswered
@@ -304,8 +306,8 @@ class SessionKeys:
         return self.is_ours(place) and self.knows(client_id)
 
     def end_here(self, client_id: str, place: SessionPlace) -> bool:
-        """End this node's copy of a session that has ended according to its key, unless it has begun since. Return
-        whether it has ended now."""
+        """End this node's copy of a session that has ended according to its key, unless it has begun again since.
+        Return whether it has now ended."""
         session = self._context.broker.sessions.get(client_id)
         if session is None or not session.persistent or self._has_begun_since(client_id, place):
             return False
@@ -328,8 +330,8 @@ class SessionKeys:
             self.settle_soon(client_id)
 
     def give_back_unless_begun(self, client_id: str, before: SessionKey, waits: Callable[[], bool]) -> None:
-        """Give a key back to its node, unless a session begins here: the client may go, or may be refused. No CONNACK
-        has told of a new session then."""
+        """Give a key back to its node, unless a session begins here: the client may leave or be refused before a
+        CONNACK has reported a new session."""
         if not self._beginning:
             self._context.broker.hooks.session_created.add(self._session_created)
         self._beginning[client_id] = waits
@@ -340,7 +342,7 @@ class SessionKeys:
             self._unanswered.remove(session.client_id)
 
     def _begins_no_more(self, client_id: str) -> bool:
-        """Return whether a session was about to begin here for a key of another node."""
+        """Cancel the session that was about to begin here for another node's key; return whether there was one."""
         if self._beginning.pop(client_id, None) is None:
             return False
         if not self._beginning:
@@ -348,7 +350,7 @@ class SessionKeys:
         return True
 
     def locked(self, client_id: str) -> AbstractAsyncContextManager[None]:
-        """Let no other task change the key of a client."""
+        """Prevent other tasks from changing the key of a client."""
         return self._locks.locked(client_id)
 
     def _others(self, *earlier: dict[str, bool] | None) -> dict[str, bool]:
@@ -369,8 +371,8 @@ class SessionKeys:
         timeout: float,
         earlier: dict[str, bool],
     ) -> bool:
-        """Write which node has the session; ``node`` empty: none. Return False if the key was not ``before`` any more.
-        ``earlier``: as in ``wire.SessionKey``, in addition to those of ``before``.
+        """Write which node has the session; an empty ``node`` means none. Return False if the key was no longer
+        ``before``. ``earlier`` is that of ``wire.SessionKey``, in addition to the one in ``before``.
 
         :raises Unavailable: it was certainly not written.
         :raises Unknown: it may be written, now or later; a background task settles this.
@@ -396,7 +398,7 @@ class SessionKeys:
         return not self.places.is_old(key, revision)
 
     async def read(self, client_id: str) -> SessionKey | None:
-        """Return the value that the leader has."""
+        """Read the key's value from the leader."""
         key = thing_key(client_id)
         entry = await self._nats.read(BUCKET, key)
         if entry is None:
@@ -427,12 +429,12 @@ class SessionKeys:
         self._unanswered.put(client_id, SessionKey(client_id, self._context.node, self._context.wire.uid))
 
     def may_be_taken(self, client_id: str) -> bool:
-        """Return whether the key may still change in this way, as far as this node knows."""
+        """Return whether the key may still be changed by another node, as far as this node knows."""
         asked = self._unanswered.get(client_id)
         return asked is not None and asked.node == self._context.node
 
     def key_is_certain(self, client_id: str) -> None:
-        """Note that the key has changed, or will not."""
+        """Note that the key has changed, or certainly will not."""
         self._unanswered.remove(client_id)
         place = self.place(client_id)
         if place is not None and not place.node and self._context.node in (place.earlier or {}):
@@ -485,8 +487,8 @@ class SessionKeys:
             await self._settle(client_id)
 
     async def settle_earlier_life(self, client_id: str, node: str) -> None:
-        """Wait until a write of an earlier life cannot be applied any more: this node died while it wrote that it has a
-        session of ``node``."""
+        """Wait until a write from before this node's start can no longer be applied: the node died while it was writing
+        that it has a session of ``node``."""
         place = self.place(client_id)
         if place is None or place.node != node:
             return
@@ -554,8 +556,8 @@ class SessionKeys:
         await self._write_end(client_id, self._key_of_ended(client_id, earlier), revision)
 
     async def _write_end(self, client_id: str, value: SessionKey | None, revision: int) -> None:
-        """Write the end of a session. The end is on disk before: otherwise the session would be back after this node's
-        next start, without a key."""
+        """Write the end of a session to the bucket, after it is on disk: otherwise the session would be back after this
+        node's next start, without a key."""
         if not await self._context.tables.stored():
             self._not_stored.add(client_id)
             raise NotStored
@@ -571,7 +573,8 @@ class SessionKeys:
         return SessionKey(session.client_id, self._context.node, wire.uid, session.owner or "", False, earlier, giver)
 
     def _key_of_ended(self, client_id: str, earlier: dict[str, bool]) -> SessionKey | None:
-        """Return the value of an ended session's key; ``None`` if no node may mistake its copy for the session."""
+        """Return the value that the key of an ended session needs, or ``None`` if no node could mistake its copy for
+        the session."""
         return SessionKey(client_id, "", "", earlier=dict.fromkeys(earlier, False)) if earlier else None
 
     async def _write(self, client_id: str, value: SessionKey | None, revision: int, timeout: float = _ANSWER) -> int:

@@ -1,7 +1,7 @@
-"""Which node has a session: what the files of a move ask ``session_keys``, and what that asks of them.
+"""Which node has a session: the interfaces between ``session_keys`` and the files that move a session.
 
 ``Handover`` creates ``SessionKeys``, and hands it to the parts of a move as ``SessionNodes``. ``SessionKeys`` knows
-only ``Moves``. Thus no file needs the file that creates it.
+only ``Moves``. Thus no file imports the file that creates its objects.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ class SessionPlace(NamedTuple):
 
 
 class SessionNodes(Protocol):
-    """What the parts of a move ask about the node of a session. ``SessionKeys`` implements it."""
+    """The node of each session, as the parts of a move see it. ``SessionKeys`` implements it."""
 
     async def known(self) -> None:
         """Wait until the bucket has reported which node has each session."""
@@ -35,16 +35,16 @@ class SessionNodes(Protocol):
         """Return which node has the session, as far as this node knows."""
 
     def is_ours(self, place: SessionPlace) -> bool:
-        """Return whether this is the place of this node, with its present data."""
+        """Return whether this place names this node with its present data."""
 
     def has(self, client_id: str, revision: int | None = None) -> bool:
         """Return whether this node has the session, with this revision of the key."""
 
     def is_unknown(self, client_id: str) -> bool:
-        """Return whether a session exists here, and this node has not learned yet which node has it."""
+        """Return whether a copy of the session exists here, and this node has not learned yet which node owns it."""
 
     def busy(self, client_id: str) -> bool:
-        """Return whether a task works on the key of this session, or has to."""
+        """Return whether a task is working on the key of this session, or is about to."""
 
     async def keep(self, session: Session) -> bool:
         """Write once more that this node has a session. Return False if another node has it."""
@@ -53,42 +53,42 @@ class SessionNodes(Protocol):
         """Note that the key may change, now or later."""
 
     def may_be_taken(self, client_id: str) -> bool:
-        """Return whether the key may still change in this way, as far as this node knows."""
+        """Return whether the key may still be changed by another node, as far as this node knows."""
 
     def key_is_certain(self, client_id: str) -> None:
-        """Note that the key has changed, or will not."""
+        """Note that the key has changed, or certainly will not."""
 
     def settle_soon(self, client_id: str) -> None:
         """Check the key of a client soon."""
 
     async def settle_earlier_life(self, client_id: str, node: str) -> None:
-        """Wait until a write of an earlier life of this node cannot be applied any more."""
+        """Wait until a write from before this node's start can no longer be applied."""
 
 
 class Moves(Protocol):
-    """What ``SessionKeys`` and ``Claims`` ask the moves of this node. ``Handover`` implements it."""
+    """The moves of this node, as ``SessionKeys`` and ``Claims`` see them. ``Handover`` implements it."""
 
     @property
     def checks_owner(self) -> bool:
         """Return whether a session of another owner is refused."""
 
     def is_undecided(self, client_id: str) -> bool:
-        """Return whether this node holds a session and does not know yet whether it has taken it."""
+        """Return whether this node has adopted a session, but does not know yet whether the key names this node."""
 
     async def decided(self, client_id: str, timeout: float) -> None:
-        """Wait until that is known, but no longer than ``timeout`` seconds."""
+        """Wait until the session is no longer undecided, for at most ``timeout`` seconds."""
 
     def leaves(self, client_id: str) -> bool:
         """Return whether this session is moving to another node."""
 
     async def left(self, client_id: str, timeout: float) -> None:
-        """Wait until the other node has the session, or no longer needs it."""
+        """Wait until the other node has the session or no longer needs it."""
 
     def untold(self, client_id: str) -> dict[str, bool]:
-        """Return the node that does not know yet that a whole session has arrived here."""
+        """Return the node that does not know yet that the whole session has arrived here."""
 
     def giver(self, client_id: str) -> str:
-        """Return the node that a session comes from until all of it has arrived; empty: none."""
+        """Return the node from which a session is still arriving, or an empty string if all of it is here."""
 
     async def prepare(
         self,
@@ -104,32 +104,32 @@ class Moves(Protocol):
         """Ask a node for a session whose key has this revision."""
 
     def adopt(self, client_id: str, node: str, move: str, moved: MovedSession, prepared: Prepared) -> None:
-        """Create the session here; its subscriptions do not apply yet."""
+        """Create the session here. Its subscriptions do not apply yet."""
 
     def begin(self, client_id: str) -> None:
         """Continue the session here, because this node has it, and fetch the rest."""
 
     def drop(self, client_id: str) -> None:
-        """Delete the adopted session, because it stays where it was."""
+        """Delete the adopted session, because the other node keeps it."""
 
     def cancel(self, client_id: str) -> None:
-        """Inform the other node that it need not wait any longer."""
+        """Inform the other node that it does not have to wait any longer."""
 
     def returned(self, client_id: str) -> None:
-        """Note that another node has written that this node has a session."""
+        """Note that another node has returned a session: its key names this node again."""
 
     def lost(self, session: Session, node: str, epoch: int, clean_start: bool, anew: bool, last_epoch: int) -> None:
         """Offer the rest of a session to another node, because the key names that node."""
 
     def went_on_without(self, client_id: str, nodes: list[str]) -> None:
-        """Note that a session is this node's, and continued without these nodes."""
+        """Note that this node has a session that continued without these nodes."""
 
     def session_ended(self, session: Session) -> None:
         """Note that a session of this node has ended."""
 
 
 class SessionsHere(Protocol):
-    """What ``Outgoing`` asks about the sessions that are at this node. ``Handover`` implements it."""
+    """The sessions of this node, as ``Outgoing`` sees them. ``Handover`` implements it."""
 
     def is_coming(self, client_id: str) -> bool:
         """Return whether a session cannot move on to another node yet."""
@@ -138,22 +138,23 @@ class SessionsHere(Protocol):
         """Return whether a session that is here is still arriving from another node."""
 
     def untold(self, client_id: str) -> dict[str, bool]:
-        """Return the node that does not know that a whole session is here, as ``wire.SessionKey.earlier``."""
+        """Return the node that does not know yet that the whole session is here, in the form of
+        ``wire.SessionKey.earlier``."""
 
     def keepers(self, client_id: str) -> list[Keeper]:
-        """Return what other nodes keep for a session, as ``Prepared.keepers``."""
+        """Return the keepers of a session, in the form of ``Prepared.keepers``."""
 
     def doubts(self, client_id: str) -> dict[str, list[tuple[int, str]]]:
         """Return the same as ``Prepared.doubts``."""
 
     def held(self, client_id: str) -> dict[str, Session]:
-        """Return the messages that wait for those of keepers, by sending node."""
+        """Return, for each sending node, the messages that wait for those of keepers."""
 
     async def release_held(self, client_id: str, to: Callable[[], Session | None], late: bool) -> bool:
         """Deliver waiting messages to a session, and return whether there were any."""
 
     def end_held(self, client_id: str, session: Session | None) -> None:
-        """Let messages wait no longer."""
+        """Stop holding messages."""
 
     def leaving(self, client_id: str) -> None:
         """Note that a session may leave."""
@@ -162,4 +163,4 @@ class SessionsHere(Protocol):
         """Note that a session stays."""
 
     def gone(self, client_id: str, moved: bool) -> None:
-        """Note that a session has left. ``moved``: in order."""
+        """Note that a session has left. ``moved``: its keepers have moved with it."""

@@ -1,7 +1,7 @@
-"""The form in which a session moves between nodes: everything except its queue at once, the queue in pieces.
+"""The form in which a session moves between nodes: first everything except its queue, then the queue in pieces.
 
-The form consists of the records of the store, so that a session that moves keeps what a session keeps over a restart.
-It has seconds from now in place of the dates of these records, so that the clocks of the nodes need not agree.
+It consists of the records of the store, so that a move preserves the same things as a restart. Instead of the dates in
+these records, it has seconds from now, so that the clocks of the nodes need not agree.
 """
 
 from collections.abc import Iterable
@@ -94,9 +94,9 @@ class MovedSession(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Keeper(msgspec.Struct, array_like=True, frozen=True):
-    """A node that keeps messages for a session: those that its ``late`` senders, which were away, still send to it.
-    ``taken`` and ``doubt`` are those of ``Fetch``. ``epoch`` is the epoch of the key when the session had left the
-    keeper."""
+    """A node that keeps messages for a session: those that the ``late`` senders, which were away, still send to that
+    node. ``taken`` and ``doubt`` are those of ``Fetch``. ``epoch`` is the epoch of the key when the session had left
+    the keeper."""
 
     node: str
     taken: int
@@ -109,9 +109,9 @@ class Prepared(msgspec.Struct, array_like=True, frozen=True):
     """The answer to ``Prepare``. ``detail`` is the reason of a refusal, for the log. ``earlier`` has the nodes that do
     not know yet that the whole session has arrived at this node, in the form of ``wire.SessionKey.earlier``.
 
-    ``doubts`` matters if the disk of a node was full when it crashed: messages that it has already handed over are in
-    its queue again. For each node that still has a part of the session, it has the last messages that have arrived from
-    that node, by their numbers in its store.
+    ``doubts`` matters if a node crashed while its disk was full: messages that it has already handed over are in its
+    queue again. For each node that still has a part of the session, ``doubts`` has the last messages that have arrived
+    from that node, by their numbers in its store.
     """
 
     state: str
@@ -124,10 +124,10 @@ class Prepared(msgspec.Struct, array_like=True, frozen=True):
 
 class Fetch(msgspec.Struct, array_like=True, frozen=True):
     """The request for the next piece of a session's queue. ``taken`` is the number of the last piece that is on disk at
-    the asking node, and ``doubt`` has the messages of that piece. ``rest``: only the queue moves, so that messages in
-    flight are requested, too. ``ended`` has the filters from which the client has unsubscribed since. ``turned`` has
-    the nodes that have sent their marks, and is ``None`` until all running nodes have; ``epoch`` is the epoch that the
-    marks name."""
+    the asking node, and ``doubt`` has the messages of that piece. If ``rest`` is set, only the queue moves, and
+    messages in flight are requested as part of it. ``ended`` has the filters from which the client has unsubscribed
+    since. ``turned`` has the nodes that have sent their marks, and is ``None`` until all running nodes have sent them;
+    ``epoch`` is the epoch that the marks name."""
 
     client_id: str
     move: str
@@ -170,7 +170,7 @@ class Offer(msgspec.Struct, array_like=True, frozen=True):
 
 
 def moved_delivery(delivery: Delivery, now: float, body: records.StoredBody | None = None) -> MovedDelivery:
-    """Return the form in which a delivery moves. ``body`` is given if the message may be paged out."""
+    """Return the form in which a delivery moves. ``body`` is passed if the message may be paged out."""
     message = delivery.message
     stored = stored_of(message)
     return MovedDelivery(
@@ -184,7 +184,7 @@ def moved_delivery(delivery: Delivery, now: float, body: records.StoredBody | No
 
 
 def moved_session(session: Session, will_due: float, now: float) -> MovedSession:
-    """Return the form of a session whose client is not connected here. ``will_due``: when its delayed will is due."""
+    """Return the form of a session whose client is not connected here. ``will_due``: when its delayed Will is due."""
     inflight = [
         (packet_id, None if delivery is None else moved_delivery(delivery, now))
         for packet_id, delivery in session.inflight.items()
@@ -229,7 +229,7 @@ class SessionReceiver:
         return session
 
     def hold(self, session: Session, moved: MovedSession) -> float:
-        """Add what the session holds besides its queue, and return when its will is due."""
+        """Add everything besides the queue to the session, and return when its Will is due."""
         broker = self._broker
         now = broker.clock.now()
         journal = session.journal
@@ -279,7 +279,8 @@ _RELEASED: Final = Delivery(Message(""), 2)
 
 
 def with_qos0(limits: Limits) -> Limits:
-    """Return the same limits, but let the queue accept QoS 0: the client is connected, although not to this session."""
+    """Return the same limits for a queue that accepts QoS 0, because the client is connected, although not to this
+    session."""
     return Limits(
         limits.max_inflight,
         limits.max_awaiting_rel,

@@ -1,8 +1,8 @@
-"""Staging: a session that is here already, while its queue is still at another node.
+"""Staging: a session is already here while its queue is still on another node.
 
 New messages wait in a *staging session*, which has the subscriptions in place of the session. When the whole queue has
-arrived, they are delivered after it (``merge``), and the session has its subscriptions again. In the meantime, the
-client subscribes and unsubscribes, and the staging session follows.
+arrived, the new messages are delivered after it (``merge``), and the session has its subscriptions again. If the client
+subscribes or unsubscribes in the meantime, the staging session follows.
 """
 
 import msgspec
@@ -41,7 +41,7 @@ class Staging:
         self._watched = False
 
     def stage(self, incoming: Incoming, session: Session) -> None:
-        """Let new messages wait in a session of their own from now on."""
+        """Make new messages wait in a staging session from now on."""
         client_id = session.client_id
         if incoming.staging is None:
             incoming.staging = self._waiting.open_staging(session)
@@ -73,7 +73,7 @@ class Staging:
         self.join(incoming, staging, session)
 
     def join(self, incoming: Incoming, staging: Session, session: Session) -> None:
-        """Let the session take new messages itself, after those that are in memory and wait in ``staging``."""
+        """Let the session receive new messages itself, after those that are waiting in ``staging`` in memory."""
         router = self._broker.router
         for subscription in session.subscriptions.values():
             router.subscribe(subscription)  # before the others are deleted: so no change is reported to other nodes
@@ -93,14 +93,14 @@ class Staging:
     # --------------------------------------------------------------- subscriptions of the client
 
     def unwatch(self) -> None:
-        """Follow no subscriptions any more, if nothing is incoming."""
+        """Stop following subscriptions if nothing is incoming."""
         if self._watched and not self._incoming:
             self._watched = False
             self._broker.hooks.session_subscribed.remove(self._subscribed)
             self._broker.hooks.session_unsubscribed.remove(self._unsubscribed)
 
     def watch(self) -> None:
-        """Follow the subscriptions of clients, because something is incoming."""
+        """Start following the subscriptions of clients, because a session is incoming."""
         if self._incoming and not self._watched:
             self._watched = True
             broker = self._broker

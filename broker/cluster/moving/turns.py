@@ -1,16 +1,16 @@
 """Turns: from which node's link a session that has moved gets the messages of each other node.
 
-When a node routes by the subscriptions at a session's new place, it sends a mark, once, in its links to all nodes that
-may take its messages for that session. The node where the session was takes messages before the mark, and the node
-where the session is takes messages after it. Thus each message is taken once, in order, however late the node is.
-Marks are as durable as messages of QoS 2.
+When a node has switched its routing to a session's new place, it sends a mark, once, in its links to all nodes that may
+accept its messages for that session. The session's old node accepts the messages before the mark, and its new node
+those after it. Thus each message is accepted once, in order, however late the node is. Marks are as durable as QoS 2
+messages.
 
     link of n3 to the old node   ... m1 m2 | mark ...           m1, m2 are taken here
     link of n3 to the new node   ... m2 | mark | m3 ...         m3 is taken here; m2 is for other sessions only
 
-A ``Turn`` is everything that a node has to know about one client, from the beginning of a move until all nodes have
-sent their marks. Without a turn, all matching messages go to the session. A turn also knows the ended stays of the
-client's sessions on this node. The session that is here now, if there is one, may be another session.
+A ``Turn`` contains everything that a node has to know about one client, from the start of a move until all nodes have
+sent their marks. Without a turn, all matching messages go to the session. A turn also contains the ended stays of the
+client's sessions on this node. If there is a session here now, it may be a different one.
 """
 
 import logging
@@ -37,8 +37,8 @@ logger = logging.getLogger(__name__)
 
 TABLE: Final = "handover_turns"
 KEPT: Final = "\0kept:"
-"""Prefix of internal sessions for messages that nodes still send here for a session that is elsewhere. There is one for
-each ended stay, ``kept_name``."""
+"""Prefix of internal sessions for messages that nodes still send here for a session that is elsewhere. Each ended stay
+has one, named by ``kept_name``."""
 TURN: Final = "handover.turn"
 
 
@@ -67,8 +67,8 @@ class TurnRow(msgspec.Struct, array_like=True, frozen=True):
 
 
 def kept_name(client_id: str, epoch: int) -> str:
-    """Return the client ID of the internal session that keeps messages for a stay. The stay ended when another node had
-    the key with this epoch."""
+    """Return the client ID of the internal session that keeps messages for a stay. ``epoch`` is the epoch of the key
+    with which the stay ended."""
     return f"{KEPT}{epoch}:{client_id}"
 
 
@@ -97,7 +97,7 @@ class Turn:
     the epoch of the key when the session arrived here; if it has left, the epoch when this node last had it. ``marks``
     has, by node, the epoch of its last mark, and whether the mark named this node. The session gets the messages of
     nodes in ``others`` if ``default`` is not set; if ``default`` is set, of all nodes except these. It is not set while
-    an old place of the session takes messages until the marks, so that those of a node which joins belong there, too.
+    an old place of the session accepts messages until the marks, so that those of a node that joins belong there, too.
 
     ``filters`` are the filters of the subscriptions that have moved, or ``None`` if all have; other subscriptions get
     every message. ``kept``: the subscriptions are not in the node's router, so that this node's own messages are not
@@ -105,10 +105,10 @@ class Turn:
     subscribed by the session before it.
 
     ``stays`` has the ended stays, by ``Stay.ended``. ``early`` has the nodes that are so far behind that their messages
-    are for one of these stays, with its ``ended``. ``behind`` has nodes for which that was so before the session began
-    here: until their next mark, their messages are for the session. ``waiting`` returns whether earlier messages of a
-    node are still to arrive from elsewhere; until then, new ones go to the session that ``held`` returns. ``changed``
-    wakes tasks that wait for marks.
+    are for one of these stays, with its ``ended``. ``behind`` has nodes that were so far behind before the session
+    began here: until their next mark, their messages are for the session. ``waiting`` returns whether earlier messages
+    of a node have yet to arrive from elsewhere; until then, new ones go to the session that ``held`` returns.
+    ``changed`` wakes tasks that wait for marks.
     """
 
     __slots__ = (
@@ -147,7 +147,7 @@ class Turn:
         return (node in self.others) != self.default
 
     def taker(self, node: str) -> Session | None:
-        """Return the session that takes the messages of this node."""
+        """Return the session that gets the messages of this node."""
         ended = self.early.get(node)
         if ended is not None:
             return self.stays[ended].session
@@ -171,8 +171,8 @@ class Turn:
             self.set(node, here and over is None and self.session is not None)
 
     def inherit(self) -> None:
-        """Let the session get the messages of all nodes in ``early``: the session has begun here, and the ended stays
-        do not need them."""
+        """Give the session the messages of all nodes in ``early``: the session has begun here, and the ended stays do
+        not need them."""
         for node in self.early:
             self.behind.add(node)
             self.set(node, True)
@@ -195,17 +195,17 @@ class Turn:
 
 
 class MovesOfTurns(Protocol):
-    """What a mark needs to know of a session; ``Handover`` does."""
+    """The facts about sessions that handling a mark requires. ``Handover`` implements it."""
 
     def begun(self, turn: Turn) -> None:
-        """Note that a mark alone has begun this turn."""
+        """Note that this turn began with a mark, without a session."""
 
     def last_epoch(self, client_id: str) -> int:
-        """Return the epoch of the key of a client's session that is here or is leaving, when this node last had it, or
-        0 if it is not known."""
+        """Return the epoch that the key of a client's session had when the session was last on this node, or 0 if it is
+        not known. The session is here or is leaving."""
 
     def is_closed(self, client_id: str) -> bool:
-        """Return whether this node accepts no new messages for a session that another node has, whatever marks
+        """Return whether this node accepts no further messages for a session that another node has, whatever marks
         arrive."""
 
 
@@ -242,8 +242,8 @@ class Turns:
         calls.serve(TURN, self._asked)
 
     def load(self, session_of: Callable[[str], Session | None], stays_of: Callable[[str], Iterable[Stay]]) -> None:
-        """Read the rows when the node's sessions are restored. ``session_of``: which session takes messages for a
-        client, if it is here. ``stays_of``: the ended stays of a client."""
+        """Read the rows when the node's sessions are restored. ``session_of`` returns the session that gets messages
+        for a client, if it is here, and ``stays_of`` the ended stays of a client."""
         for client_id, row in list(self._table.items()):
             session = None if row.over else session_of(client_id)
             stays = {each.ended: each for each in stays_of(client_id)}
@@ -280,7 +280,7 @@ class Turns:
         return turn is None or turn.given(node, epoch)
 
     def not_given(self, client_id: str, epoch: int) -> list[str]:
-        """Return other nodes that may still send messages here for this client's session, which has moved."""
+        """Return the other nodes that may still send messages here for this client's session, which has moved."""
         turn = self._turns.get(client_id)
         return [name for name in self._members.peers if turn is None or not turn.given(name, epoch)]
 
@@ -291,7 +291,7 @@ class Turns:
         self._table.put(turn.client_id, turn.row)
 
     def begin(self, client_id: str, session: Session, filters: Iterable[str], epoch: int) -> Turn:
-        """Begin the turn of a session that has arrived: it takes messages of another node only after that node's
+        """Begin the turn of a session that has arrived: it gets messages of another node only after that node's
         mark."""
         before = self.get(client_id)
         others = () if before is None or before.default else before.others
@@ -314,22 +314,22 @@ class Turns:
         return turn
 
     def settle(self, turn: Turn, session: Session) -> None:
-        """Deliver new messages to ``session`` itself. Messages of nodes that have not sent their marks are still for
-        the old place, also those of nodes that join."""
+        """Deliver new messages to ``session`` itself. Messages of nodes that have not sent their marks still belong to
+        the old place, including those of nodes that join."""
         self._replace(turn, session)
         self.put(turn)
 
     def complete(self, turn: Turn) -> None:
-        """Note that no old place takes anything more, except from nodes that are late there: messages of a node that
-        joins are for the session."""
+        """Note that no old place accepts further messages, except from nodes that are late there: messages of a node
+        that joins belong to the session."""
         late = {name for name in self._members.peers if not turn.marked(name) and not turn.takes(name)}
         turn.default = True
         turn.others = late
         self.put(turn)
 
     def _replace(self, turn: Turn, session: Session) -> None:
-        """Let this session take the messages of the turn's session. If that was not in the node's router, neither is
-        this one."""
+        """Replace the turn's session by this one. If the earlier session was not in the node's router, neither is this
+        one."""
         before, turn.apart = turn.apart, {}
         if turn.session is not None:
             self._of.pop(turn.session, None)
@@ -346,8 +346,8 @@ class Turns:
         return self._make(session.client_id, session, TurnRow(True, epoch=epoch))
 
     def hand_over(self, turn: Turn, to: Session, epoch: int) -> None:
-        """Let ``to`` get the messages that nodes still send here for a session which has left. ``epoch`` is the epoch
-        of its key at the other node."""
+        """Give ``to`` the messages that nodes still send here for a session that has left. ``epoch`` is the epoch of
+        its key at the other node."""
         stay = turn.stays[epoch] = Stay(to, turn.epoch, epoch)
         durability = self._broker.durability
         for filter, subscription in turn.apart.items():
@@ -364,7 +364,7 @@ class Turns:
         self.end(turn.client_id)
 
     def end(self, client_id: str) -> None:
-        """Forget the session of this client, because it is elsewhere, has ended, or needs no turn any more. Ended stays
+        """Forget the session of this client, because it is elsewhere, has ended, or no longer needs a turn. Ended stays
         remain."""
         turn = self._turns.get(client_id)
         if turn is None:
@@ -409,7 +409,7 @@ class Turns:
         self._receiver.apart = self._route
 
     def _keep(self, turn: Turn) -> None:
-        """Take the session out of the node's router: it receives messages of other nodes only."""
+        """Remove the session from the node's router, so that it receives only messages of other nodes."""
         assert turn.session is not None
         turn.kept = True
         for filter, subscription in turn.session.subscriptions.items():
@@ -504,7 +504,7 @@ class Turns:
     # ------------------------------------------------------------------- messages
 
     def _route(self, message: Message, node: str) -> None:
-        """Do what ``Broker.route_local`` does, for a message of another node."""
+        """Do the same as ``Broker.route_local`` for a message of another node."""
         broker, of = self._broker, self._of
         targets = broker.router.match(message.topic).targets
         kept = self._kept.match(message.topic).targets
@@ -514,8 +514,8 @@ class Turns:
         broker.deliver_to(message, self._chosen(message, node))
 
     def _route_late(self, message: Message, node: str, before: float) -> None:
-        """Do the same for a message that waited in the link since ``before``: it is not for sessions that began later
-        and end with their connection."""
+        """Do the same as ``_route`` for a message that waited in the link since ``before``: sessions that began later
+        and end with their connection do not get it."""
         chosen = [each for each in self._chosen(message, node) if not begun_since(each.session, before)]
         self._broker.deliver_to(message, chosen)
 
@@ -540,15 +540,15 @@ class Turns:
 
 
 def _waiting_place(turn: Turn, subscription: Subscription, node: str) -> Subscription:
-    """Return the subscription that receives a message of this node: if earlier ones are still to arrive, one that
-    waits."""
+    """Return the subscription that receives a message of this node: that of a waiting place if earlier messages have
+    yet to arrive."""
     if turn.held is not None and subscription.session is turn.session and turn.waiting(node):
         return copy_for(turn.held(node), subscription)
     return subscription
 
 
 def copy_for(session: Session, subscription: Subscription) -> Subscription:
-    """Return a copy of the subscription for a session where messages wait."""
+    """Return a copy of the subscription for a session in which messages wait."""
     return Subscription(
         session,
         subscription.filter,

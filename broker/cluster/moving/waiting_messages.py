@@ -2,7 +2,7 @@
 
 They wait in internal sessions of this node, which are as durable as that session:
 
-- ``staging``: new messages, until the whole queue has arrived. In the meantime it has the session's subscriptions.
+- ``staging``: new messages, until the whole queue has arrived. Until then, it has the session's subscriptions.
 - ``held``: messages of a node while another node keeps earlier ones of it (``turns``, ``outgoing``). There is one such
   session for each sending node.
 """
@@ -30,7 +30,7 @@ _HELD: Final = "\0held:"
 
 
 class DeferredMessages:
-    """Stores the messages that wait, in internal sessions by client ID. ``Staging`` and ``HeldMessages`` decide when
+    """Stores the waiting messages in internal sessions, by client ID. ``Staging`` and ``HeldMessages`` decide when
     messages wait."""
 
     def __init__(self, context: ClusterContext, receiver: SessionReceiver) -> None:
@@ -41,7 +41,7 @@ class DeferredMessages:
         self._held: dict[str, dict[str, Session]] = {}
 
     def load(self) -> None:
-        """Read the held sessions when the node has restored its sessions."""
+        """Read the held sessions after the node has restored its sessions."""
         for name, session in self._broker.sessions.internal.items():
             if name.startswith(_HELD):
                 node, _, client_id = name.removeprefix(_HELD).partition("\0")
@@ -50,11 +50,11 @@ class DeferredMessages:
     # ------------------------------------------------------------------- sessions
 
     def staging(self, client_id: str) -> Session | None:
-        """Return the staging session that a restart has left."""
+        """Return the staging session that existed before the restart."""
         return self._broker.sessions.internal.get(_STAGING + client_id)
 
     def stagings(self) -> list[tuple[str, Session]]:
-        """Return all staging sessions that a restart has left, with their client IDs."""
+        """Return all staging sessions that existed before the restart, with their client IDs."""
         internal = self._broker.sessions.internal.items()
         return [(name.removeprefix(_STAGING), each) for name, each in internal if name.startswith(_STAGING)]
 
@@ -66,7 +66,7 @@ class DeferredMessages:
         return list(self._held)
 
     def open_staging(self, session: Session) -> Session:
-        """Open the staging session of a session: from now on, it gets the new messages."""
+        """Open the staging session of a session, which gets the new messages from now on."""
         staging = self._open(_STAGING, session)
         staging.clear_subscriptions()
         for subscription in session.subscriptions.values():
@@ -74,7 +74,7 @@ class DeferredMessages:
         return staging
 
     def open_held(self, session: Session, node: str) -> Session:
-        """Return the session that holds the messages of this node. It is created if necessary."""
+        """Return the session that holds the messages of this node; create it if necessary."""
         held = self._held.setdefault(session.client_id, {})
         if node not in held:
             held[node] = self._open(f"{_HELD}{node}\0", session)
@@ -114,7 +114,7 @@ class DeferredMessages:
             self._deliver_one(session, delivery)
 
     async def deliver_paged(self, waiting: Session, to: Callable[[], Session | None]) -> None:
-        """Deliver waiting messages in pieces, until none of them is only on disk. ``to``: returns the session, or
+        """Deliver waiting messages in pieces, until none is left that is only on disk. ``to``: returns the session, or
         ``None`` if it no longer exists. If messages keep arriving, the pieces grow."""
         durability = self._broker.durability
         if durability is None:
@@ -151,9 +151,9 @@ class DeferredMessages:
                     waiting.journal.done(waiting, (delivery,))
 
     def _deliver_one(self, session: Session, delivery: Delivery, body: records.StoredBody | None = None) -> None:
-        """Deliver one message. A message that arrived while others were fetched is stored again, after those: a restart
-        restores a queue in the order in which its messages were stored. ``body`` is given for a message that may have
-        left memory; without it, the message stays in the store as it is."""
+        """Deliver one message. A message that arrived while others were being fetched is stored again, after those: a
+        restart restores a queue in the order in which its messages were stored. ``body`` is passed for a message that
+        may have left memory; without it, the message stays in the store as it is."""
         session.now = now = self._context.clock.now()
         message = delivery.message
         stored = stored_of(message)
@@ -177,7 +177,8 @@ def _copy(delivery: Delivery) -> Delivery:
 
 
 def _subscribe_in_place(router: Router, old: Subscription, new: Subscription) -> None:
-    """Replace a subscription. The filter always has a subscriber, so that no change is reported to other nodes."""
+    """Replace a subscription without leaving the filter without a subscriber, so that no change is reported to other
+    nodes."""
     router.subscribe(new)
     router.unsubscribe(old)
 

@@ -27,7 +27,7 @@ WRONG_SEQUENCE: Final = (10071, 10164)
 SAME_ID_UNDER_WAY: Final = 10158
 
 _UNAVAILABLE: Final = 503
-"""``code`` if the servers have no leader, and of ``NOT_ENABLED``."""
+"""The ``code`` of the errors ``NOT_ENABLED`` and "no leader"."""
 
 
 class ApiError(msgspec.Struct):
@@ -101,7 +101,7 @@ KindT = TypeVar("KindT")
 
 
 def _decoder(kind: type[KindT]) -> Callable[[bytes], KindT]:
-    """Return a decoder for answers; an answer that cannot be read counts as none, and raises ``NoAnswer``."""
+    """Return a decoder for answers, which raises ``NoAnswer`` for an unreadable answer."""
     decode = msgspec.json.Decoder(kind).decode
 
     def read(data: bytes) -> KindT:
@@ -120,14 +120,14 @@ decode_consumer = _decoder(_Consumer)
 
 
 async def ask(connection: NatsConnection, call: str, argument: object) -> bytes:
-    """Return the answer to a call of the API."""
+    """Call the API and return its answer."""
     data = b"" if argument is None else msgspec.json.encode(argument)
     return await connection.request(f"$JS.API.{call}", data, ATTEMPT)
 
 
 async def find_leader(connection: NatsConnection) -> None:
     """:raises ApiFailed: JetStream has none, or there is no JetStream. :raises NoAnswer: it may have none, or is
-    electing one. :raises NoResponders: there is no JetStream, or not yet."""
+    electing one. :raises NoResponders: there is no JetStream (yet)."""
     info = decode_ack(await ask(connection, "INFO", None))
     if info.error is not None:
         raise ApiFailed(info.error)
@@ -154,13 +154,13 @@ async def check_jetstream(connection: NatsConnection, settings: ClusterSettings)
 
 
 def has_no_quorum(error: Exception, waited: float) -> bool:
-    """Return whether this error, after this many seconds of such errors, means that there is no leader and will be none
-    soon."""
+    """Return whether this error, after this many seconds of similar errors, means that there is no leader and will not
+    be one soon."""
     return error.no_leader if isinstance(error, ApiFailed) else isinstance(error, NoAnswer) and waited >= ELECTION
 
 
 def refusal(connection: NatsConnection, settings: ClusterSettings, error: Exception) -> NatsRefused | None:
-    """Return why this server can never be used, if the error shows that."""
+    """Return why this server can never be used, or ``None`` if the error does not show that."""
     if isinstance(error, ApiFailed) and error.err_code in NOT_ENABLED:
         return no_jetstream(connection)
     if isinstance(error, NoAnswer) and "ermissions" in connection.error:

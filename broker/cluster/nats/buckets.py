@@ -63,13 +63,13 @@ _UNDER_WAY: Final = 0.01
 """Seconds until the result of a write is requested again."""
 _DUPLICATE_WINDOW: Final = 2 * LONGEST_WRITE
 STARTING: Final = 15.0
-"""Seconds that a start waits for buckets if the servers do not report that they have no quorum."""
+"""Seconds that a start waits for buckets, unless the servers report that they have no quorum."""
 
 
 class NatsBuckets:
     """The buckets of the cluster, over one connection at a time. ``quorum`` is set while they can be written.
-    ``on_lost`` is that of ``Nats``. ``on_settled`` is called when all buckets exist, and when there is no quorum to
-    create them: a start need not wait any longer."""
+    ``on_lost`` is that of ``Nats``. ``on_settled`` is called when all buckets exist, or when there is no quorum to
+    create them: a start does not have to wait any longer."""
 
     def __init__(self, settings: ClusterSettings, on_settled: Callable[[], None]) -> None:
         self.quorum = False
@@ -87,7 +87,7 @@ class NatsBuckets:
         self._attached = asyncio.Event()
 
     def attach(self, connection: NatsConnection) -> None:
-        """Attach a new connection; ``keep`` has to run as long as it exists."""
+        """Attach a new connection; ``keep`` must run as long as the connection exists."""
         self._connection = connection
         self._attached.set()
 
@@ -118,7 +118,7 @@ class NatsBuckets:
             await asyncio.sleep(PAUSE)
 
     def missing(self, connection: NatsConnection) -> None:
-        """A bucket no longer exists."""
+        """Note that a bucket no longer exists."""
         if connection is self._connection:
             self._missing.set()
 
@@ -127,7 +127,7 @@ class NatsBuckets:
             self._watches.remove(watch)
 
     async def keep(self, connection: NatsConnection) -> None:
-        """Create missing buckets, now and whenever one disappears; observe whether there is a quorum."""
+        """Create missing buckets, now and whenever one disappears; monitor whether there is a quorum."""
         since = asyncio.get_running_loop().time()
         number = failures = servers = 0
         while True:
@@ -173,7 +173,7 @@ class NatsBuckets:
                 self._ready.clear()
 
     def no_quorum(self, connection: NatsConnection, error: Exception) -> None:
-        """The servers are connected and have no leader. This is logged once."""
+        """Note that the servers are reachable but have no leader. This is logged once."""
         if not self._said_no_quorum:
             self._said_no_quorum = True
             logger.warning("nats_no_quorum server=%s error=%s setting=cluster.servers", connection.server.url, error)
@@ -300,7 +300,7 @@ class NatsBuckets:
         }
 
     def _note_life(self, bucket: str, stream: StreamInfo) -> None:
-        """Return whether it is the stream that existed before, with all reported entries."""
+        """Return whether this is the same stream as before, with all reported entries."""
         before = self._created.get(bucket)
         self._created[bucket] = stream.created
         told = max((each.revision for each in self._watches if each.bucket == bucket), default=0)
@@ -419,7 +419,7 @@ class NatsBuckets:
         return entry
 
     async def _last(self, connection: NatsConnection, bucket: str, key: str) -> tuple[BucketEntry | None, str]:
-        """Return the leader's entry, and the nonce that it was written with."""
+        """Return the leader's entry and the nonce with which it was written."""
         asked = {"last_by_subj": self.subject(bucket, key)}
         reply = decode_stored(await ask(connection, f"STREAM.MSG.GET.{self.stream(bucket)}", asked))
         if reply.error is not None:

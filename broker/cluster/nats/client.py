@@ -28,9 +28,9 @@ from .watch import NatsWatch
 logger = logging.getLogger(__name__)
 
 ROOM: Final = 4096
-"""By how much a message on a link may be larger than the packet in it."""
+"""Bytes by which a message on a link may be larger than the packet in it."""
 OLDEST_OF_SEVERAL: Final = (2, 10, 25)
-"""In earlier versions, several servers may accept two compare-and-sets on one key."""
+"""The minimum version: earlier servers may accept two compare-and-sets on one key."""
 _POLL: Final = 0.1
 _SAY_AGAIN: Final = 60.0
 """Seconds between repeated log lines."""
@@ -79,8 +79,8 @@ class NatsClient:
     # ------------------------------------------------------------- connection
 
     async def start(self) -> None:
-        """A server that refuses is an error. If none can be reached, that is not an error, because one may appear
-        later."""
+        """Start the client. A server that rejects the node is an error. Unreachable servers are not, because one may
+        appear later."""
         check_credentials(self._settings)
         self._tls = tls_context(self._settings)
         if not any([await self._probe(server) is None for server in self._servers]):
@@ -136,7 +136,7 @@ class NatsClient:
             await asyncio.wait(self._closing)
 
     async def _probe(self, server: NatsServer) -> NatsUnreachable | None:
-        """Check every server, because one that is too old breaks the promises of all."""
+        """Check every server, because a single outdated server breaks the guarantees of all."""
         try:
             connection = await NatsConnection(self._settings, server).open(self._tls)
         except NatsUnreachable as error:
@@ -259,7 +259,7 @@ class NatsClient:
             logger.error("nats_refused error=%s", error)
 
     def _learn(self, connection: NatsConnection) -> None:
-        """Update the servers: the configured ones, and those that the latest connection knows."""
+        """Update the list of servers: the configured ones, and those that the latest connection knows."""
         named = {urlsplit(url).netloc for url in self._settings.servers}
         found = [each for each in connection.servers if urlsplit(each.url).netloc not in named]
         self._servers = [each for each in self._servers if each.url in self._settings.servers] + found

@@ -31,11 +31,11 @@ from .protocol import Msg as Msg  # of every handler
 logger = logging.getLogger(__name__)
 
 MAX_UNSENT: Final = 268_435_456
-"""Bytes that wait for the server; links stop far below it."""
+"""Maximum number of bytes that wait for the server; links stop sending far below it."""
 _PORT: Final = 4222
 _PING_EVERY: Final = 1.0
 _MAX_PINGS: Final = 2
-"""Number of pings without an answer; after one more, the server is considered unresponsive."""
+"""Maximum number of unanswered pings; after one more, the server is considered unresponsive."""
 _INBOX: Final = "_INBOX"
 _JWT: Final = (b"BEGIN NATS USER JWT", b"BEGIN USER NKEY SEED")
 _CREDENTIALS: Final = {
@@ -44,7 +44,7 @@ _CREDENTIALS: Final = {
     "token": "the token that is set",
     "user": "user {} and its password",
 }
-"""The settings for the node's identity, and a name for each."""
+"""The settings for the node's identity, with a description of each."""
 # Of OpenSSL: X509_V_ERR_...
 _OF_ANOTHER_ADDRESS: Final = (62, 64)
 _OF_AN_UNKNOWN_AUTHORITY: Final = (2, 18, 19, 20, 21)
@@ -55,7 +55,7 @@ class ConnectionLost(Exception):
 
 
 class NatsUnreachable(Exception):
-    """No NATS server answers there; the message is one line."""
+    """No NATS server answers at the configured addresses; the message is one line."""
 
 
 class _Refused(Exception):
@@ -63,7 +63,7 @@ class _Refused(Exception):
 
 
 class NatsServer(NamedTuple):
-    """``name``: the name that its certificate must contain, if that is not the host of ``url``."""
+    """``name`` is the name that the server's certificate must contain, if it differs from the host of ``url``."""
 
     url: str
     name: str | None = None
@@ -128,7 +128,7 @@ def _read(key: str, path: str) -> bytes:
 
 
 def file_faults(settings: ClusterSettings) -> Iterator[NatsRefused]:
-    """Yield the faults of the files in these settings, which a start would report."""
+    """Yield the faults that a start would report in the files named by these settings."""
     for read in (check_credentials, tls_context):
         try:
             read(settings)
@@ -177,7 +177,7 @@ def _credentials(settings: ClusterSettings) -> Iterator[str]:
 
 
 def _refused_credential(url: str, settings: ClusterSettings, text: str) -> NatsRefused:
-    """Return the error if the server rejects the node's credentials."""
+    """Return the error for a server that rejects the node's credentials."""
     key = next(_credentials(settings), None)
     if key is None:
         tried = ", and no user, token, nkey_file or credentials_file is set"
@@ -187,7 +187,7 @@ def _refused_credential(url: str, settings: ClusterSettings, text: str) -> NatsR
 
 
 def _refused_certificate(url: str, settings: ClusterSettings, error: ssl.SSLCertVerificationError) -> NatsRefused:
-    """Return the error if the node rejects the server's certificate."""
+    """Return the error for a server whose certificate the node rejects."""
     what = (error.verify_message or str(error)).rstrip(".")
     if error.verify_code in _OF_ANOTHER_ADDRESS:
         return NatsRefused(f"the certificate of {url} is for other addresses: {what}", "cluster.servers")
@@ -302,7 +302,7 @@ class NatsConnection:
         return fields
 
     def _why(self, error: Exception, tls: bool) -> Exception:
-        """Return why a connection failed. ``tls``: a handshake was started."""
+        """Return why a connection failed. ``tls`` is set if a handshake was started."""
         url = self.server.url
         text = str(error) or type(error).__name__
         if tls and not url.startswith("tls://"):
@@ -416,7 +416,7 @@ class NatsConnection:
             self._greeted.set_result(None)
 
     def on_error(self, text: str) -> None:
-        """The server closes the connection after most errors."""
+        """Handle an error that the server reports. It closes the connection after most errors."""
         if self._closing:
             return
         self.error = text
@@ -426,7 +426,7 @@ class NatsConnection:
         logger.warning("nats_error server=%s error=%s setting=%s", self.server.url, text, credential_of(self._settings))
 
     def on_malformed(self, text: str) -> None:
-        """The received data is not NATS's protocol."""
+        """Close the connection, because the received data violates NATS's protocol."""
         self.error = f"malformed: {text}"
         self._lose(ValueError(self.error))
         self._abort()
@@ -471,7 +471,7 @@ class NatsConnection:
     # ---------------------------------------------------------- core messages
 
     def publish(self, subject: str, data: bytes) -> bool:
-        """Publish; return whether the message was accepted."""
+        """Publish a message; return whether it was accepted."""
         transport = self._transport
         assert transport is not None
         if self._unsent + transport.get_write_buffer_size() + len(data) > MAX_UNSENT or self.lost.is_set():
@@ -558,7 +558,7 @@ class NatsConnection:
         self, subject: str, requests: Sequence[tuple[str, int, bytes]], timeout: float
     ) -> list[bytes | None]:
         """Send writes to a stream together. Each write is the rest of the subject, the number of its last message, and
-        the data. Return the answers; an answer is ``None`` if there was none. ``timeout`` is the longest time in
+        the data. Return the answers; a missing answer is ``None``. ``timeout`` is the longest time in
         seconds without any answer.
 
         :raises Unavailable: nothing was sent.
@@ -596,6 +596,6 @@ class NatsConnection:
 
 
 def _fail(future: asyncio.Future[Any], error: Exception) -> None:
-    """End a future with an error. No waiter is not an error."""
+    """Complete a future with an error, which is not logged if nothing waits for the future."""
     future.set_exception(error)
     future.exception()

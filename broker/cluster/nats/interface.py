@@ -4,10 +4,10 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 BUCKETS: Final = ("members", "routes", "sessions", "rows", "wills", "retained")
-"""JetStream key-value buckets, each with the last value of a key; on the server their names begin with
+"""JetStream key-value buckets, which store the last value of each key; on the server their names begin with
 ``taipan-<cluster>-``."""
 REPLICAS: Final = "replicas"
-"""A bucket that exists only if nodes have copies."""
+"""The bucket that exists only if nodes keep copies."""
 
 ATTEMPT: Final = 1.0
 """Seconds after which a write, or any other request to the buckets, is repeated."""
@@ -16,7 +16,7 @@ HEADROOM: Final = 512
 NEVER_THERE: Final = -1
 """A revision for ``write``: the key never existed, or its deletion was forgotten."""
 MAX_PAYLOAD: Final = "max_payload of the NATS server"
-"""The name of the limit for ``TooLarge`` in the log."""
+"""The name of the exceeded limit (``TooLarge``) in the log."""
 
 
 class BucketEntry(NamedTuple):
@@ -42,11 +42,11 @@ class WrongRevision(Exception):
 
 
 class Unknown(Exception):
-    """There was no answer to a write: it may be applied already, later or never."""
+    """There was no answer to a write: it may have been applied, or be applied later or never."""
 
 
 class Unavailable(Exception):
-    """There is no connection or no quorum: the write was certainly not done."""
+    """There is no connection or no quorum: the write certainly did not take place."""
 
 
 class TooLarge(Exception):
@@ -110,17 +110,17 @@ class Nats(Protocol):
         :raises NatsRefused: the server cannot be used; with the reason and the setting."""
 
     async def stop(self) -> None:
-        """Close. There are no callbacks afterwards."""
+        """Close the connection. There are no callbacks afterwards."""
 
     def publish(self, subject: str, data: bytes) -> None:
-        """Send at most once; dropped if there is no connection."""
+        """Send a message at most once; it is dropped if there is no connection."""
 
     def subscribe(self, subject: str, handler: Callable[[bytes, str], None]) -> None:
         """Call the handler for each message with its data and its reply subject, which may be empty. The subscription
         survives reconnects."""
 
     async def request(self, subject: str, data: bytes, timeout: float) -> bytes:
-        """Send and wait for one reply.
+        """Send a request and wait for one reply.
 
         :raises NoResponders: there is no subscriber. :raises NoAnswer: no reply in time. :raises Unavailable: there is
         no connection."""
@@ -144,7 +144,7 @@ class Nats(Protocol):
         """Write a value, or delete the key if ``value`` is ``None``; ``about`` is that of ``BucketEntry``. Return the
         revision.
 
-        The write takes effect only if the key is as ``revision`` says::
+        The write takes effect only if the key has the state given by ``revision``::
 
             0             the key does not exist; it may have been deleted
             NEVER_THERE   the key has never existed, or NATS has forgotten its deletion

@@ -14,7 +14,7 @@ _MAX_MESSAGE: Final = 67_108_864
 """Maximum size of a message: the largest that a server can be configured for."""
 _STATUS: Final = b"NATS/1.0 "
 _COPIED: Final = 4096
-"""Size up to which a message is joined with the data around it; a longer one is passed on unchanged."""
+"""Size up to which a message is joined with the data around it; a longer one is passed on without a copy."""
 
 
 class Msg:
@@ -68,7 +68,7 @@ def compared(subject: str, inbox: str, first: int, requests: Sequence[tuple[str,
 
 class Answers:
     """Answers to requests that were sent together. ``found`` has the answer to each request, or ``None``. ``left`` is
-    the number of answers that are still missing, and ``complete`` is done when none is."""
+    the number of answers that are still missing, and ``complete`` is done when none is missing."""
 
     def __init__(self, first: int, count: int, complete: "asyncio.Future[None]") -> None:
         self.first = first
@@ -92,8 +92,8 @@ class Answers:
 
 
 def delivered(reply: str) -> tuple[int, int, int]:
-    """Return what the reply subject of a consumer's message says: its number in the stream, its number at the consumer,
-    and how many messages follow."""
+    """Return the contents of the reply subject of a consumer's message: the number in the stream, the number at the
+    consumer, and how many messages follow."""
     # $JS.ACK.[<domain>.<account>.]<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<time>.<pending>
     parts = reply.split(".")
     first = 5 if len(parts) == 9 else 7
@@ -132,7 +132,7 @@ class ConnectionEvents(Protocol):
 class NatsProtocol:
     """Receives data of a server in pieces of any size, and calls the handlers of its messages immediately.
 
-    An ``asyncio.Protocol`` except for its base class, which is not compiled."""
+    It has all methods of ``asyncio.Protocol``, but does not inherit from it, because that class is not compiled."""
 
     def __init__(self, events: ConnectionEvents) -> None:
         self._events = events

@@ -14,7 +14,7 @@ from .protocol import delivered, headers_of
 logger = logging.getLogger(__name__)
 
 _HEARTBEAT: Final = 1.0
-"""Seconds between heartbeats of a watch's consumer; after three missing ones it is created again."""
+"""Seconds between heartbeats of a watch's consumer, which is created again after three missing heartbeats."""
 _AFTER_A_FAILURE: Final = 1.0
 
 

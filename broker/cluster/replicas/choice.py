@@ -1,4 +1,4 @@
-"""The choice of the nodes that have copies of a node's log."""
+"""The choice of the nodes that keep copies of a node's log."""
 
 from collections.abc import Mapping
 from hashlib import blake2b
@@ -6,19 +6,18 @@ from typing import NamedTuple
 
 
 class CopyPlace(NamedTuple):
-    """The rack and the machine of a node. An empty rack is one of its own. ``host``: the machine, which its workers
-    share."""
+    """The rack and the machine of a node. An empty rack counts as a rack of its own. ``host``: the machine, which its
+    workers share."""
 
     rack: str
     host: str
 
 
 def choose(origin: str, place: CopyPlace, candidates: Mapping[str, CopyPlace], count: int) -> list[str]:
-    """Return the ``count`` nodes that are to have copies of ``origin``, fewer if there are fewer candidates.
-
+    """Return the ``count`` nodes that should keep copies of ``origin``, or fewer if there are fewer candidates.
     ``candidates``: the places of the nodes by name. Rendezvous hashing: each node ranks the others by a hash of both
-    names, so a node that comes or goes changes only the choice of those that rank it high. A node in a rack, and then
-    one on a machine, that has neither the origin nor another copy is preferred."""
+    names, so a node that joins or leaves changes only the choice of those that rank it high. Nodes in a rack without
+    the origin or another copy come first, then nodes on a machine without either."""
     ranked = sorted(candidates, key=lambda name: _rank(origin, name))
     racks, hosts = {place.rack} - {""}, {place.host}
     chosen: list[str] = []

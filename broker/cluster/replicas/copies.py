@@ -1,4 +1,4 @@
-"""Copies: this node's copies of the logs of other nodes. Each is a log as the node's own, with a thread that writes
+"""Copies: this node's copies of the logs of other nodes. Each is a log like the node's own, with a thread that writes
 it."""
 
 import asyncio
@@ -30,25 +30,25 @@ from .records import DIRECTORY, ORIGIN_FILE, ReplicaRecords, copy_directory
 logger = logging.getLogger(__name__)
 
 MAX_QUEUED: Final = 67_108_864
-"""Size in bytes of the batches of one origin that wait for the disk; further ones are sent again later."""
+"""Maximum size in bytes of one origin's batches that wait for the disk; further ones are sent again later."""
 LOOK: Final = 5.0
-"""Seconds between two looks at the copies that receive nothing."""
+"""Seconds between two checks of the copies that receive nothing."""
 _IDLE: Final = 30.0
 """Seconds without a frame after which the origin is asked whether it needs the copy."""
 _ORPHANED: Final = 60.0
-"""Seconds without a record after which the copy of a node that runs, or is no member, is deleted."""
+"""Seconds without a record after which the copy of a node that runs, or is not a member, is deleted."""
 CLOSE_TIMEOUT: Final = 10.0
-"""Seconds that the disk has to close the files of a copy before this counts as an error."""
+"""Seconds after which a disk that has not closed the files of a copy is considered to have failed."""
 
 _REFUSED: Final = "replica_refused"
 _DELETED: Final = "replica_deleted"
 
 
 class _Copy:
-    """The copy of one origin. ``log``: None while its files are closed. ``receiving``: the origin knows what it has,
-    and sends what follows. ``received``: the newest batch that has arrived; ``disk``: that is on disk. ``attempt``:
-    grows with each attempt to copy, also those of other starts of the origin, whose runs have the same numbers.
-    ``closing``: the writer has to close the files, and has not done so yet."""
+    """The copy of one origin. ``log`` is ``None`` while its files are closed. ``receiving`` is set when the origin
+    knows what the copy has, and sends what follows. ``received`` is the newest batch that has arrived, and ``disk`` the
+    newest on disk. ``attempt`` grows with each attempt to copy, including those of other starts of the origin, whose
+    runs have the same numbers. ``closing``: the writer has to close the files, and has not done so yet."""
 
     def __init__(self, origin: str, directory: Path, uid: str) -> None:
         self.origin = origin
@@ -81,7 +81,8 @@ class _Copy:
 
 
 class Copies:
-    """``pending_bytes``: size of what has arrived and is not on disk. ``make_log`` creates the log of a copy."""
+    """``pending_bytes``: size of the batches that have arrived and are not on disk. ``make_log`` creates the log of a
+    copy."""
 
     def __init__(self, context: ClusterContext, members: Members, records: ReplicaRecords, data_dir: Path) -> None:
         self._context = context
@@ -118,7 +119,7 @@ class Copies:
         self._look()
 
     async def stop(self) -> None:
-        """Accept no more; leave complete files."""
+        """Accept no more batches, and leave complete files."""
         if self._timer is not None:
             self._timer.cancel()
         self._stopped = True
@@ -132,12 +133,12 @@ class Copies:
         return sum([copy.queued_bytes + copy.part_bytes for copy in self._copies.values()])
 
     def held(self) -> list[str]:
-        """Return the names of the nodes of which this one has a copy, complete or not."""
+        """Return the names of the nodes of which this node has a copy, complete or not."""
         return sorted(self._copies)
 
     async def release(self, origin: str) -> Path | None:
         """Close the copy of ``origin``, and accept nothing more from that node. Return its directory, which has the
-        files of a data directory; None: there is no copy. Raises StoreError if its files are still open."""
+        files of a data directory, or ``None`` if there is no copy. Raises StoreError if its files are still open."""
         self._released.add(origin)
         copy = self._copies.get(origin)
         if copy is None:
@@ -151,7 +152,7 @@ class Copies:
         self._released.discard(origin)
 
     def distrust(self, origin: str) -> None:
-        """Have the copy of ``origin`` filled again, because it is damaged."""
+        """Request that the copy of ``origin`` be filled again, because it is damaged."""
         copy = self._copies.get(origin)
         if copy is not None:
             copy.damaged = True
@@ -188,7 +189,7 @@ class Copies:
                     copy.writer.post(DropJob(frame.before))
 
     def _refusal(self, header: Header) -> str:
-        """Return why this node accepts nothing from the origin; empty: it does."""
+        """Return why this node accepts nothing from the origin, or an empty string if it does."""
         if header.node in self._released:
             return "this node has started it from its copy"
         record = self._records.of(header.node)
@@ -222,7 +223,7 @@ class Copies:
         self._tasks.run(self._open(copy, header.uid, run, copy.attempt))
 
     async def _open(self, copy: _Copy, uid: str, run: int, attempt: int) -> None:
-        """Report what the copy has."""
+        """Open the copy, and report what it contains."""
         async with copy.lock:
             if copy.attempt != attempt or copy.origin in self._released:
                 return
@@ -277,7 +278,7 @@ class Copies:
             self._tell(copy)
 
     def _is_relied_on(self, copy: _Copy) -> bool:
-        """Return whether the copy may have what no other disk has any more."""
+        """Return whether the copy may be the last one of some data."""
         record = self._records.of(copy.origin)
         relied_on = record is not None and self._context.node in (*record.in_sync, record.hosted_by)
         return relied_on and copy.log is not None and copy.log.last > 0
@@ -362,14 +363,14 @@ class Copies:
         replace_file(new, file)
 
     async def _run(self, copy: _Copy, act: Callable[[], Any]) -> Any:
-        """Return the result of ``act``, called by the writer's thread after what it was given before."""
+        """Return the result of ``act``, which the writer's thread calls after its earlier work."""
         assert copy.writer is not None
         future: asyncio.Future[Any] = self._loop.create_future()
         copy.writer.post(WriterCall(act, future))
         return await future
 
     async def _close(self, copy: _Copy) -> None:
-        """Close the files. While the disk has not done so, the copy stays as it is, and the next call waits again.
+        """Close the files. Until the disk has done so, the copy stays as it is, and the next call waits again.
 
         :raises StoreError: the disk does not answer; nothing else may use the files."""
         copy.receiving = False
@@ -434,7 +435,7 @@ class Copies:
             logger.info("replica_deleted node=%s reason=%s", copy.origin, why)
 
     def _record_changed(self, origin: str) -> None:
-        """Close the copy of a node that another one runs now. A copy of that later start goes on."""
+        """Close the copy of a node that another node now runs. A copy of that later start continues."""
         copy = self._copies.get(origin)
         record = self._records.of(origin)
         if copy is None or record is None or not record.hosted_by or copy.writer is None:
@@ -443,14 +444,15 @@ class Copies:
             self._tasks.run(self._rest(copy, record.incarnation))
 
     async def _rest(self, copy: _Copy, before: int) -> None:
-        """Close a copy of a start before this one."""
+        """Close a copy of an earlier start of the origin."""
         async with copy.lock:
             if copy.incarnation < before:
                 with contextlib.suppress(StoreError):  # whoever needs the files waits for them
                     await self._close(copy)
 
     def _look(self) -> None:
-        """Ask for copies that receive nothing whether they are needed, and delete those that no record mentions."""
+        """Ask the origins of copies that receive nothing whether these are needed, and delete copies that no record
+        mentions."""
         self._timer = self._loop.call_later(LOOK, self._look)
         now = self._loop.time()
         for copy in list(self._copies.values()):
@@ -479,7 +481,7 @@ def _set_result(future: asyncio.Future[None]) -> None:
 
 
 def _set_back(log: SqliteLog, frame: Resume) -> None:
-    """Delete what is newer than the position, which the origin never had on its disk."""
+    """Delete everything newer than the position: the origin never had it on its disk."""
     if log.last > frame.position:
         log.truncate(frame.position)
     if log.check is not None:

@@ -1,4 +1,4 @@
-"""What an origin and a follower send to each other: frames go to the follower, answers to the origin.
+"""The messages between an origin and a follower: the origin sends frames, the follower answers.
 
 Each attempt to copy has a number, ``run``, which the origin chooses. Frames and answers of another run are ignored.
 """
@@ -9,7 +9,7 @@ from ...persistence.log.check_file import Digests
 
 
 class BaseFrame(msgspec.Struct, array_like=True):
-    """Base of all frames and answers; never sent itself."""
+    """Base of all frames and answers; it is never sent itself."""
 
     run: int
 
@@ -19,9 +19,9 @@ class Begin(BaseFrame, tag=1):
 
 
 class Resume(BaseFrame, tag=2):
-    """The batches after ``position`` follow. The copy deletes newer ones, which the origin never had on its disk; with
-    ``empty``, all of it: it is not a copy of this log. ``access``: the digests of the rows of access control after
-    ``position``, if the origin knows them."""
+    """The batches after ``position`` follow. The copy deletes newer ones, which the origin never had on its disk. If
+    ``empty`` is set, it deletes everything, because it is not a copy of this log. ``access``: the digests of the rows
+    of access control after ``position``, if the origin knows them."""
 
     position: int
     empty: bool = False
@@ -53,14 +53,15 @@ class Ask(BaseFrame, tag=5):
 
 
 class Forget(BaseFrame, tag=6):
-    """The copy is not needed: enough others are complete."""
+    """The copy is not needed, because enough others are complete."""
 
 
 Frame = Begin | Resume | CopiedBatch | DropBatches | Ask | Forget
 
 
 class Have(BaseFrame, tag=1):
-    """The newest batch of the copy and the one before it, each with its number and the CRC32 of its data; 0: none."""
+    """The newest batch of the copy and the one before it, each with its number and the CRC32 of its data, or 0 if there
+    is none."""
 
     last: int
     crc: int
@@ -69,9 +70,9 @@ class Have(BaseFrame, tag=1):
 
 
 class At(BaseFrame, tag=2):
-    """Everything up to ``disk`` is on the follower's disk, and up to ``received`` has arrived. ``missing``: something
-    after that was lost on the way. ``trouble``: why the follower's disk accepts nothing at present. ``first``: the
-    oldest batch of the copy."""
+    """Everything up to ``disk`` is on the follower's disk, and up to ``received`` has arrived. ``missing`` is set if
+    something after that was lost on the way. ``trouble`` says why the follower's disk accepts nothing at present.
+    ``first`` is the oldest batch of the copy."""
 
     disk: int
     received: int
@@ -81,7 +82,7 @@ class At(BaseFrame, tag=2):
 
 
 class CopyRefused(BaseFrame, tag=3):
-    """The follower does not accept this run: ``unknown``, it does not know it; otherwise the reason."""
+    """The follower does not accept this run, for this ``reason``, or because the run is ``unknown`` to it."""
 
     reason: str
     unknown: bool = False

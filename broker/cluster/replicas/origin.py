@@ -1,10 +1,10 @@
 """OriginCopies: which followers an acknowledgement of this node waits for. A pure core: events in, decisions out, no
 clock and no I/O.
 
-The promise: each node that may start this node again from its copy has everything that this node has acknowledged. The
-record in NATS decides which nodes may: those in its in-sync set. So an acknowledgement waits for *every* node in *any*
-record that may be the current one: the last confirmed one, and those whose write was not answered. A follower leaves
-that set only by a confirmed write, and is waited for before it enters a record.
+The guarantee: each node that may restart this node from its copy has everything that this node has acknowledged. The
+record in NATS decides which nodes may: those in its in-sync set. Therefore an acknowledgement waits for *every* node in
+*any* record that may be the current one: the last confirmed record, and those whose write was not answered. A follower
+leaves that set only by a confirmed write, and acknowledgements wait for it before it enters a record.
 
 States of a follower::
 
@@ -19,15 +19,15 @@ from typing import Final
 from ...core.cluster import ABSENT, CATCHING_UP, FILLING, IN_SYNC, JOINING
 
 _MARKS: Final = 8
-"""How often, within the time that a follower has, the time of a batch is noted."""
+"""How many times the time of a batch is noted within a follower's time limit."""
 _MOST_MARKS: Final = 64
 
 
 class Follower:
-    """A node that has a copy, or is to have one. ``position``: the last batch on its disk. ``wanted``: the node was
-    chosen. ``refill``: its copy belongs to another log. ``short``: acknowledged data is missing in the copy.
-    ``failed``: why its disk accepts nothing. ``near``: the copy is nearly complete. ``since``: the time of the last
-    change of its state. ``not_before``: the earliest time at which the node may join."""
+    """A node that has a copy or should get one. ``position`` is the last batch on its disk. ``wanted``: the node was
+    chosen. ``refill``: its copy belongs to another log. ``short``: the copy lacks acknowledged data. ``failed`` says
+    why its disk accepts nothing. ``near``: the copy is nearly complete. ``since`` is the time of its last change of
+    state, and ``not_before`` the earliest time at which it may join."""
 
     __slots__ = ("failed", "name", "near", "not_before", "position", "refill", "short", "since", "state", "wanted")
 
@@ -43,14 +43,14 @@ class Follower:
 
 
 class OriginCopies:
-    """``durable``: up to which batch acknowledgements may be sent. ``members``: the in-sync set of the last confirmed
-    record. ``known``: the record is this node's, and was confirmed since the start. ``replaced``: why another node may
-    have taken this node's place; empty: none has."""
+    """``durable`` is the last batch whose acknowledgements may be sent. ``members`` is the in-sync set of the last
+    confirmed record. ``known``: the record is this node's, and was confirmed since the start. ``replaced`` says why
+    another node may have taken this node's place, and is empty if none has."""
 
     def __init__(self, replicas: int, minimum: int, timeout: float, alone: bool, last: int, now: float) -> None:
-        """``replicas``, ``minimum``, ``timeout`` (seconds) and ``alone``: the settings. ``last``: the last batch on
-        disk; all of it may have been acknowledged before the start, and which part of it the followers have is not
-        known yet."""
+        """``replicas``, ``minimum``, ``timeout`` (seconds) and ``alone`` are the settings. ``last`` is the last batch
+        on disk. Everything up to it may have been acknowledged before the start; how much of it the followers have is
+        not known yet."""
         self._replicas = replicas
         self._minimum = minimum
         self._timeout = timeout
@@ -76,8 +76,8 @@ class OriginCopies:
     # ------------------------------------------------------------------- events
 
     def want(self, names: Iterable[str], now: float) -> None:
-        """These nodes are to have copies. Others are deleted, unless acknowledgements wait for them. Nothing else
-        deletes a follower, so that the caller can end its session with it in the same moment."""
+        """Set the nodes that should have copies. Other followers are deleted, unless acknowledgements wait for them.
+        Nothing else deletes a follower, so that the caller can end the session with it at the same moment."""
         wanted = set(names)
         for name in wanted:
             self._follower(name, now).wanted = True
@@ -88,7 +88,7 @@ class OriginCopies:
                     del self.followers[name]
 
     def record_is(self, in_sync: Iterable[str], now: float) -> None:
-        """The record is this node's, confirmed, and has this in-sync set."""
+        """Note that the record is this node's, is confirmed, and has this in-sync set."""
         self._waited = None
         self.members = frozenset(in_sync)
         self._unanswered = frozenset()
@@ -110,13 +110,13 @@ class OriginCopies:
         self._advance()
 
     def writing(self, in_sync: Iterable[str], now: float) -> None:
-        """A record with this in-sync set is being written."""
+        """Note that a record with this in-sync set is being written."""
         self._waited = None
         self._writing = frozenset(in_sync)
         self._writing_since = now
 
     def write_failed(self, unknown: bool) -> None:
-        """The record was not written; ``unknown``: or may be written later."""
+        """Note that the record was not written, or, if ``unknown`` is set, that it may be written later."""
         self._waited = None
         if unknown and self._writing is not None:
             self._unanswered |= self._writing
@@ -125,19 +125,20 @@ class OriginCopies:
         self._cannot_write = True
 
     def record_lost(self) -> None:
-        """NATS has lost the record."""
+        """Note that NATS has lost the record."""
         self._dirty = True
 
     def reconnected(self, now: float) -> None:
-        """This node can reach its followers again: their time begins now."""
+        """Restart the followers' time limits, because this node can reach them again."""
         self._marks = [(number, now) for number, _ in self._marks[:1]]
 
     def taken_over(self, why: str) -> None:
-        """Another node may have this node's place: nothing is acknowledged any more."""
+        """Stop all acknowledgements, because another node may have taken this node's place."""
         self.replaced = why
 
     def found(self, name: str, position: int, from_tail: bool, now: float) -> None:
-        """The follower has everything up to ``position`` and receives what follows; ``from_tail``: out of memory."""
+        """Note that a follower has everything up to ``position`` and receives the following batches; ``from_tail``:
+        from memory."""
         follower = self.followers.get(name)
         if follower is None:
             return
@@ -152,7 +153,7 @@ class OriginCopies:
         self._advance()
 
     def differs(self, name: str, now: float) -> None:
-        """The copy of the follower is not one of this log. It is filled again, once it is in no record."""
+        """Note that the follower's copy is not one of this log. It is filled again once no record names it."""
         follower = self.followers.get(name)
         if follower is not None:
             follower.refill = True
@@ -179,25 +180,25 @@ class OriginCopies:
         return True
 
     def _let_join(self, follower: Follower, now: float) -> None:
-        """Let acknowledgements wait for a follower whose copy is nearly complete."""
+        """Make acknowledgements wait for a follower whose copy is nearly complete."""
         if follower.state == CATCHING_UP and follower.near and follower.wanted and now >= follower.not_before:
             if self.known and not follower.failed:
                 self._set(follower, JOINING, now)
 
     def failed(self, name: str, why: str) -> None:
-        """The follower's disk accepts nothing."""
+        """Note that the follower's disk accepts nothing."""
         follower = self.followers.get(name)
         if follower is not None:
             follower.failed = why
 
     def lost(self, name: str, now: float) -> None:
-        """The follower does not know of this node any more."""
+        """Note that the follower no longer knows this node."""
         follower = self.followers.get(name)
         if follower is not None and follower.state != ABSENT:
             self._set(follower, ABSENT, now)
 
     def appended(self, number: int, now: float) -> None:
-        """A batch was sent to every disk."""
+        """Note that a batch was sent to every disk."""
         assert number == self.last + 1
         self.last = number
         marks = self._marks
@@ -205,7 +206,7 @@ class OriginCopies:
             marks.append((number, now))
 
     def wrote(self, number: int) -> None:
-        """This node's disk has everything up to ``number``."""
+        """Note that this node's disk has everything up to ``number``."""
         self.written = number
         self._advance()
 
@@ -256,7 +257,7 @@ class OriginCopies:
         return [name for name in self.members if self.followers[name].state == IN_SYNC and name not in self._late]
 
     def next_record(self) -> tuple[str, ...] | None:
-        """Return the in-sync set that has to be written now; None: the record is as it should be."""
+        """Return the in-sync set that has to be written now, or ``None`` if the record is up to date."""
         if not self.known or self.replaced or self._writing is not None:
             return None
         stay = {name for name in self.members if not self._must_go(self.followers[name])}
@@ -282,14 +283,14 @@ class OriginCopies:
         return sum(self.followers[name].wanted for name in self._complete) >= self._replicas
 
     def is_spare(self, name: str) -> bool:
-        """Return whether the copy of this node is not needed: enough others are complete."""
+        """Return whether this node's copy is not needed, because enough others are complete."""
         if not self.known or self.replaced or name in self.waited_for:
             return False
         follower = self.followers.get(name)
         return (follower is None or not follower.wanted) and len(self._complete) >= self._replicas
 
     def trouble(self, now: float) -> str | None:
-        """Return why nothing is acknowledged, in one line; None: acknowledgements are sent."""
+        """Return why nothing is acknowledged, in one line, or ``None`` if acknowledgements are sent."""
         if self.replaced:
             return self.replaced
         if self._going_alone:
@@ -308,7 +309,7 @@ class OriginCopies:
 
     @property
     def missing_since(self) -> float | None:
-        """Since when there are fewer complete copies than there should be; None: there are enough."""
+        """The time since which there have been too few complete copies, or ``None`` if there are enough."""
         return self._fewer_since
 
     @property
@@ -317,7 +318,7 @@ class OriginCopies:
         return len(self._complete)
 
     def needed(self) -> int:
-        """Return the oldest batch that a follower does not have for which acknowledgements wait."""
+        """Return the oldest batch that is missing on a follower for which acknowledgements wait."""
         waited = self.waited_for
         return min([self.followers[name].position for name in waited], default=self.last) + 1
 

@@ -1,7 +1,6 @@
-"""OriginRecord: this node's record in bucket ``replicas``, which says which nodes may take over from a copy.
-
-``origin`` decides what the record has to say. Each change is a compare-and-set, which is tried again until it succeeds,
-or until the record shows that another node may have this node's place."""
+"""OriginRecord: this node's record in bucket ``replicas``, which lists the nodes that may take over from a copy.
+``origin`` decides on its contents. Each change is a compare-and-set, which is tried again until it succeeds, or until
+the record shows that another node may have this node's place."""
 
 import asyncio
 import logging
@@ -23,8 +22,8 @@ _PAUSE: Final = 0.1
 
 
 class OriginRecord:
-    """Call ``attach``, then ``start``; ``end`` undoes both. ``on_replaced`` is called with the record that says that
-    another node may have this node's place."""
+    """Call ``attach``, then ``start``; ``end`` undoes both. ``on_replaced`` is called with the record according to
+    which another node may have taken this node's place."""
 
     def __init__(
         self,
@@ -34,8 +33,8 @@ class OriginRecord:
         changed: Callable[[], None],
         removed: Callable[[Follower], None],
     ) -> None:
-        """``changed`` is called after each attempt to write the record, and when another node may have this node's
-        place. ``removed`` is called with each follower that the record does not name any more."""
+        """``changed`` is called after each attempt to write the record, and when another node may have taken this
+        node's place. ``removed`` is called with each follower that the record no longer names."""
         self._context = context
         self._settings = context.settings
         self._members = members
@@ -53,7 +52,7 @@ class OriginRecord:
         self._loop: asyncio.AbstractEventLoop
 
     def attach(self, core: OriginCopies) -> None:
-        """Let the record be what ``core`` decides from now on."""
+        """Start following the decisions of ``core`` about the record."""
         self._loop = asyncio.get_running_loop()
         self._core = core
         self._attached = True
@@ -71,7 +70,7 @@ class OriginRecord:
         self._attached = False
 
     def check(self) -> None:
-        """Have the record written if it has to change."""
+        """Write the record soon, if it has to change."""
         if not self._write.is_set() and (not self._core.known or self._core.next_record() is not None):
             self._write.set()
 
@@ -120,7 +119,7 @@ class OriginRecord:
             self._changed()
 
     async def _take(self) -> None:
-        """Find out whether this node still is the one of its name, and write its record."""
+        """Find out whether this node still owns its name, and write its record."""
         entry = await self._nats.read(BUCKET, self._members.key)
         record = self._records.decode(entry)
         in_sync: tuple[str, ...] = ()
@@ -166,7 +165,7 @@ class OriginRecord:
     # -------------------------------------------------------------------- reading
 
     def _is_ours(self, record: ReplicaRecord) -> bool:
-        """Return whether a record is of this node, with its data, in this process."""
+        """Return whether a record belongs to this node, with its data, in this process."""
         return record.uid == self._wire.uid and record.hosted_by == self._context.hosted_by
 
     async def _read(self) -> None:

@@ -1,4 +1,4 @@
-"""Prospects: what a node with ``cluster.replicas`` would find in the cluster, without being a member of it.
+"""Prospects: what a node with ``cluster.replicas`` would find in the cluster, without joining it.
 
 ``taipan doctor`` and ``taipan check --connect`` show it. Nothing is changed: the write that tests the bucket expects a
 revision that does not exist, so that NATS refuses it after all other checks."""
@@ -45,7 +45,7 @@ class _StreamInfo(msgspec.Struct, frozen=True):
 
 
 async def prospects(settings: ClusterSettings, node: str) -> list[Prospect]:
-    """Return what this node would find.
+    """Return the results of the checks.
 
     :raises NatsRefused: no NATS server can be used."""
     connection = await _connection(settings)
@@ -117,7 +117,7 @@ async def _members(connection: NatsConnection, settings: ClusterSettings) -> lis
 
 
 def _places(members: list[MemberRecord], settings: ClusterSettings, node: str) -> list[Prospect]:
-    """Return whether there are enough other nodes, and where the copies would be."""
+    """Return whether there are enough other nodes, and where the copies would be kept."""
     others = {
         each.node: CopyPlace(each.rack, each.host) for each in members if each.node != node and each.rack is not None
     }

@@ -18,9 +18,9 @@ ORIGIN_FILE: Final = "origin"
 
 
 class ReplicaRecord(msgspec.Struct, array_like=True, frozen=True):
-    """The copies of node ``node``, whose data has this ``uid``. ``in_sync``: the nodes whose disks have everything that
-    it has acknowledged. ``hosted_by``: the node that has started it again from its copy; empty: none. ``ended``: that
-    is complete: the node owes nothing, and has left the cluster for good with this data."""
+    """The copies of node ``node``, whose data has this ``uid``. ``in_sync`` names the nodes whose disks have everything
+    that it has acknowledged. ``hosted_by`` is the node that has restarted it from its copy, or empty. ``ended`` is set
+    when that is complete: the node owes nothing, and has left the cluster for good with this data."""
 
     node: str
     uid: str
@@ -31,7 +31,7 @@ class ReplicaRecord(msgspec.Struct, array_like=True, frozen=True):
 
 
 def copy_directory(data_dir: Path, origin: str) -> Path:
-    """Return the directory of the copy of ``origin``: files as in the data directory of a node."""
+    """Return the directory of the copy of ``origin``, with the same files as a node's data directory."""
     return data_dir / DIRECTORY / node_key(origin)
 
 
@@ -41,8 +41,8 @@ def has_copies(data_dir: Path) -> bool:
 
 
 class ReplicaRecords:
-    """The records of all origins, as NATS reported them last. ``current``: all of them are known. ``on_change`` is
-    called with the name of an origin whose record was written or deleted."""
+    """The records of all origins, as NATS last reported them. ``current`` is set when all of them are known.
+    ``on_change`` is called with the name of an origin whose record was written or deleted."""
 
     def __init__(self, context: ClusterContext) -> None:
         self._context = context
@@ -66,12 +66,12 @@ class ReplicaRecords:
         self.current = False
 
     def of(self, origin: str) -> ReplicaRecord | None:
-        """Return the record of ``origin``; None: it has none."""
+        """Return the record of ``origin``, or ``None`` if it has none."""
         found = self._known.get(node_key(origin))
         return None if found is None else found[0]
 
     def revision(self, origin: str) -> int:
-        """Return the revision at which NATS reported the record of ``origin``; 0: it has none."""
+        """Return the revision at which NATS reported the record of ``origin``, or 0 if it has none."""
         found = self._known.get(node_key(origin))
         return 0 if found is None else found[1]
 
@@ -80,7 +80,7 @@ class ReplicaRecords:
         return [record for record, _ in self._known.values()]
 
     def decode(self, entry: BucketEntry | None) -> ReplicaRecord | None:
-        """Return the record of an entry; None: there is none, or it is not readable."""
+        """Return the record in an entry, or ``None`` if there is none or it is not readable."""
         found = None if entry is None or entry.value is None else self._records.value(entry.value)
         if entry is None or found is None:
             return None

@@ -1,9 +1,7 @@
-"""Returning: a node starts, and another node has taken it over in the meantime, or has the copy of data that is no
-longer here.
-
-Then the data on its disk is old: the node moves it to another directory, and starts as an empty one. It waits until the
-node that runs in its place has left, since two nodes of one name never run at once. This also applies if
-``cluster.replicas`` is 0 now: what the data was then decides."""
+"""Returning: the start of a node that another node has taken over in the meantime, or whose data is now only in another
+node's copy. The data on its disk is outdated: the node moves it to another directory, and starts with an empty one. It
+waits until the node that runs in its place has left, since two nodes with one name never run at the same time. This
+also applies if ``cluster.replicas`` is now 0, because the earlier setting decides."""
 
 import asyncio
 import logging
@@ -33,13 +31,13 @@ async def read_own_record(context: ClusterContext) -> ReplicaRecord | None:
 
 
 def identity_in(store: Store) -> Identity | None:
-    """Return the identity of the data that was read; ``None``: the store is empty."""
+    """Return the identity of the data that was read, or ``None`` if the store is empty."""
     row = store.row(TABLE, SELF)
     return None if row is None else msgspec.msgpack.decode(row, type=Identity)
 
 
 def may_have_record(context: ClusterContext, identity: Identity | None) -> bool:
-    """Return whether the name of this node may have a record: for its data, or for the data that it has lost."""
+    """Return whether there may be a record under this node's name, for its data or for data that it has lost."""
     return bool(context.settings.replicas) or identity is None or identity.copied
 
 
@@ -47,9 +45,9 @@ async def settle(context: ClusterContext, store: Store, identity: Identity | Non
     """Set the store of a replaced node aside, and wait until its name is free. Called between ``read`` and ``open`` of
     the store in ``directory``.
 
-    Without NATS, the node starts with the data that it has: it acknowledges nothing until it knows its record. A node
-    without data waits if it is to have copies: what its name had acknowledged may be in copies, and the others would
-    forget it as soon as they hear of a node of this name with other data."""
+    Without NATS, the node starts with the data that it has, and acknowledges nothing until it knows its record. A node
+    without data waits if it should have copies: acknowledged data under its name may be in copies, which the others
+    would delete as soon as they hear of a node with this name and other data."""
     try:
         record = await read_own_record(context)
     except (Unavailable, NoAnswer) as error:

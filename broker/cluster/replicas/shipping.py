@@ -1,7 +1,8 @@
-"""Shipping: the batches of this node's log go to its followers while they go to its own disk.
+"""Shipping: sends the batches of this node's log to its followers while they are written to its own disk.
 
-``origin`` decides which followers an acknowledgement waits for; this is the shell around it: messages, timers, and the
-alarms ``replica_missing`` and ``replicas_one_machine``. The node's record in NATS is written by ``origin_record``.
+``origin`` decides which followers an acknowledgement waits for. This module is the shell around it, with the messages,
+the timers, and the alarms ``replica_missing`` and ``replicas_one_machine``. The node's record in NATS is written by
+``origin_record``.
 """
 
 import asyncio
@@ -45,14 +46,14 @@ from .tail import LogTail
 logger = logging.getLogger(__name__)
 
 TICK: Final = 0.1
-"""Seconds between two looks at the followers."""
+"""Seconds between two checks of the followers."""
 WINDOW: Final = 8_388_608
-"""Size in bytes of the batches that are on their way to a follower at most; one of any size may be."""
+"""Maximum size in bytes of the batches in transit to a follower; a single batch may exceed it."""
 _MOST_UNDER_WAY: Final = 4096
 _PIECE: Final = 1_048_576
-"""Size in bytes of the rows that are read from the file at once."""
+"""Size in bytes of the rows that are read from the file at a time."""
 _NEAR: Final = 1_048_576
-"""Size in bytes of the batches that a follower may lack when acknowledgements begin to wait for it."""
+"""Maximum size in bytes of the batches that a follower may lack when acknowledgements start to wait for it."""
 _RETRY: Final = 0.5
 _DROP_AGAIN: Final = 5.0
 _ASK_AFTER: Final = 0.3
@@ -74,7 +75,7 @@ _SENDING: Final = "sending"
 
 class ReplicaStatus(NamedTuple):
     """A follower of this node. ``state``: as in ``origin``. ``batches`` and ``bytes``: how far it is behind; ``bytes``
-    counts what is in memory only. ``since``: how many seconds ago the state began."""
+    includes only batches in memory. ``since``: how many seconds ago the state began."""
 
     node: str
     state: str
@@ -84,9 +85,9 @@ class ReplicaStatus(NamedTuple):
 
 
 class _Session:
-    """What this node sends to one follower. ``sent``: the newest batch that was sent. ``under_way``: number and size of
-    the batches that are not acknowledged yet. ``has_old``: the copy has batches that this node has deleted, perhaps not
-    all that belong together. ``drop_told``: when the follower was last told to delete them."""
+    """What this node sends to one follower. ``sent``: the newest batch that was sent. ``under_way`` has the number and
+    size of the batches that are not acknowledged yet. ``has_old``: the copy has batches that this node has deleted, and
+    these may be incomplete. ``drop_told``: when the follower was last told to delete them."""
 
     def __init__(self, name: str, subject: str, run: int) -> None:
         self.name = name
@@ -144,7 +145,7 @@ class Shipping:
     # -------------------------------------------------------------- start, stop
 
     def attach(self) -> None:
-        """Let acknowledgements wait for the copies from now on."""
+        """Make acknowledgements wait for the copies from now on."""
         self._loop = asyncio.get_running_loop()
         durability = self._context.broker.durability
         assert durability is not None
@@ -177,7 +178,7 @@ class Shipping:
         self._tick()
 
     async def stop(self) -> None:
-        """Wait until the followers have everything, but not long, and go on without them."""
+        """Wait for a short time until the followers have everything, and continue without them."""
         if self._stopped:
             return
         deadline = self._loop.time() + _LAST_BATCHES
@@ -188,7 +189,7 @@ class Shipping:
         await self.end()
 
     async def end(self) -> None:
-        """Acknowledge from now on what is on this node's disk."""
+        """Acknowledge everything on this node's disk from now on."""
         if self._stopped:
             return
         self._stopped = True
@@ -259,7 +260,8 @@ class Shipping:
         self._look_at_machines([candidates[name].host for name in chosen], now)
 
     def _look_at_machines(self, hosts: list[str], now: float) -> None:
-        """Raise an alarm while all copies would be lost with this machine. ``hosts``: those of the chosen nodes."""
+        """Raise an alarm while all copies would be lost with this machine. ``hosts``: the machines of the chosen
+        nodes."""
         own = self._place.host
         if not hosts or self._context.hosted_by or any(host != own for host in hosts):
             self._one_machine = None
@@ -306,7 +308,7 @@ class Shipping:
                 self._send(session, Ask(session.run, session.sent), now)
 
     def _waits_for(self, session: _Session) -> bool:
-        """Return whether the follower still has something to report: an answer of it may have been lost."""
+        """Return whether an answer of the follower may have been lost, because it still has something to report."""
         if session.under_way or session.has_old or session.dropped < self._dropped[0]:
             return True
         follower = self.core.followers[session.name]
@@ -328,7 +330,7 @@ class Shipping:
             self.core.lost(session.name, now)
 
     def _peer_changed(self, peer: Peer, before: str) -> None:
-        """A node that has started again knows nothing of the session."""
+        """End the session with a node that has restarted, because that node no longer knows it."""
         session = self._sessions.get(peer.name)
         if session is not None and not peer.running:
             self._drop_session(session, self._loop.time())
@@ -441,7 +443,8 @@ class Shipping:
         self._look_after(session.name, self._loop.time())
 
     async def _crc_of(self, number: int) -> int | None:
-        """Return the CRC32 of the data of batch ``number``; None: the log does not have it. Raises StoreError."""
+        """Return the CRC32 of the data of batch ``number``, or ``None`` if the log does not have it. Raises
+        StoreError."""
         batch = self._tail.at(number)
         if batch is not None:
             return zlib.crc32(batch.data)
@@ -454,7 +457,7 @@ class Shipping:
     # ------------------------------------------------------------------- sending
 
     def _send_more(self, session: _Session) -> None:
-        """Send what follows, as far as the follower's window reaches."""
+        """Send the next batches, as far as the follower's window allows."""
         under_way = session.under_way
         while not under_way or (session.bytes < WINDOW and len(under_way) < _MOST_UNDER_WAY):
             batch = self._tail.after(session.sent)
@@ -516,7 +519,7 @@ class Shipping:
         self._decide(self._loop.time())
 
     def _decide(self, now: float) -> None:
-        """Act on what has changed."""
+        """Act on the changes of the core."""
         core = self.core
         self.record.check()
         trouble = core.trouble(now)
@@ -556,7 +559,7 @@ class Shipping:
     # ------------------------------------------------------------------- others
 
     def _maybe_forget(self, name: str, run: int) -> None:
-        """Let the follower delete a copy that is not needed."""
+        """Tell the follower to delete its copy if it is not needed."""
         if self.core.is_spare(name):
             session = self._sessions.get(name)
             frame = Forget(session.run if session is not None else run)
@@ -565,7 +568,7 @@ class Shipping:
                 self._drop_session(session, self._loop.time())
 
     def status(self) -> list[ReplicaStatus]:
-        """Return the followers of this node, and how far behind they are."""
+        """Return the followers of this node, and how far each is behind."""
         now = self._loop.time()
         found = []
         for follower in sorted(self.core.followers.values(), key=lambda each: each.name):

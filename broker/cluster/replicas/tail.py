@@ -1,4 +1,4 @@
-"""LogTail: the newest batches of the log in memory, for the followers; older ones are read from the file."""
+"""LogTail: the newest batches of the log, kept in memory for the followers. Older ones are read from the file."""
 
 from collections import deque
 from typing import Final, NamedTuple
@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from ...persistence.log.check_file import Digests
 
 KEPT_BYTES: Final = 4_194_304
-"""Size in bytes of the batches that are kept although every follower has them."""
+"""Size in bytes of the batches that stay in memory although every follower has them."""
 _MOST_BATCHES: Final = 65_536
 
 
@@ -24,8 +24,8 @@ class LogTail:
     first batch."""
 
     def __init__(self, last: int, most_bytes: int, access: Digests | None) -> None:
-        """``last``: the number of the last batch before the tail. ``most_bytes``: maximum size. At least the newest
-        batch stays, which may not be on disk yet."""
+        """``last``: the number of the last batch before the tail. ``most_bytes``: maximum size. The newest batch always
+        stays, because it may not be on disk yet."""
         self._batches: deque[TailBatch] = deque()
         self._most_bytes = most_bytes
         self._first = last + 1
@@ -42,7 +42,7 @@ class LogTail:
         return self._first
 
     def append(self, number: int, data: bytes, access: Digests | None, needed: int) -> None:
-        """Add the next batch. ``needed``: the oldest batch that a follower needs for which acknowledgements wait."""
+        """Add the next batch. ``needed``: the oldest batch that acknowledgements still wait for on a follower."""
         assert number == self._first + len(self._batches)
         self._batches.append(TailBatch(number, data, access, self._total))
         self._total += len(data)
@@ -64,23 +64,24 @@ class LogTail:
                 self.access_before = gone.access
 
     def after(self, number: int) -> TailBatch | None:
-        """Return the batch that follows ``number``; None: it is not here."""
+        """Return the batch that follows ``number``, or ``None`` if it is not in memory."""
         place = number + 1 - self._first
         return self._batches[place] if 0 <= place < len(self._batches) else None
 
     def at(self, number: int) -> TailBatch | None:
-        """Return batch ``number``; None: it is not here."""
+        """Return batch ``number``, or ``None`` if it is not in memory."""
         return self.after(number - 1)
 
     def bytes_after(self, number: int) -> int:
-        """Return the total size of the batches after ``number``, those that are here."""
+        """Return the total size of the batches after ``number`` that are in memory."""
         following = self.after(number)
         if following is not None:
             return self._total - following.before
         return self.bytes if number < self._first else 0
 
     def access_after(self, number: int) -> Digests | None:
-        """Return the digests of the rows of access control after batch ``number``; None: they are not known."""
+        """Return the digests of the rows of access control after batch ``number``, or ``None`` if they are not
+        known."""
         if number < self._first - 1:
             return None
         known = self.access_before

@@ -1,9 +1,9 @@
 """Takeover: a follower runs a lost node from its copy.
 
-A follower may take over only while the record names it in the in-sync set: everything that the origin has acknowledged
-is on its disk then. First it refuses the origin's batches for good, then it writes its name into the record, by
-compare-and-set. An origin that still runs counts no acknowledgement after the first step, and other followers fail the
-second. No clock decides, so a takeover that was not needed costs a move, and loses nothing.
+A follower may take over only while the record names it in the in-sync set, because only then its disk has everything
+that the origin has acknowledged. First, it refuses the origin's batches for good; then it writes its name into the
+record by compare-and-set. After the first step, an origin that still runs can no longer send acknowledgements, and the
+second step fails for all other followers. No clock decides, so an unnecessary takeover costs a move, but loses nothing.
 """
 
 import asyncio
@@ -39,7 +39,8 @@ _LOOK_EVERY: Final = 0.25
 _TRY_AGAIN: Final = 1.0
 _LONGEST_PAUSE: Final = 10.0
 _NEXT_FOLLOWER: Final = 3.0
-"""Seconds that a follower waits for each running one before it in the in-sync set, so that one of them begins."""
+"""Seconds that a follower waits for each running follower before it in the in-sync set, so that they do not all begin
+at the same time."""
 NO_COPY: Final = "it has no copy"
 _ORDER_TIMEOUT: Final = 60.0
 
@@ -53,11 +54,11 @@ class Hosted(Protocol):
         """Become a running member. Raises StoreError and NatsRefused."""
 
     async def serve_until_done(self) -> bool:
-        """Let the node leave when it owes nothing; return whether it has left. Otherwise it is closed: its host stops,
-        or another node has taken it over from the host."""
+        """Let the node leave when it owes nothing; return whether it has left. Otherwise it was closed, because its
+        host stops, or because another node has taken it over from the host."""
 
     async def stop(self) -> None:
-        """Stop it, because its host stops."""
+        """Stop the node, because its host stops."""
 
 
 Host = Callable[[str, Path], Hosted]
@@ -65,10 +66,10 @@ Host = Callable[[str, Path], Hosted]
 
 
 class Sight(NamedTuple):
-    """An origin as a follower sees it. ``unheard``: seconds since its last heartbeat. ``orderly``: it announced its
-    stop. ``heard_elsewhere``: another node hears it. ``ordered``: an operator has given it up. ``before``: how many
-    running nodes are before this follower in the in-sync set. ``holds``: a lost node whose data is on the disk of the
-    origin alone; empty: there is none."""
+    """An origin as a follower sees it. ``unheard`` is the number of seconds since its last heartbeat. ``orderly``: it
+    announced its stop. ``heard_elsewhere``: another node hears it. ``ordered``: an operator has given it up. ``before``
+    is the number of running nodes before this follower in the in-sync set. ``holds`` is a lost node whose data is only
+    on the origin's disk, or empty."""
 
     in_sync: bool
     unheard: float
@@ -80,16 +81,16 @@ class Sight(NamedTuple):
 
 
 class _Claim(NamedTuple):
-    """A record that says that this node runs an origin. ``in_sync``: the in-sync set of the record that it replaced;
-    ``None``: that is not known."""
+    """A record according to which this node runs an origin. ``in_sync`` is the in-sync set of the record that it
+    replaced, or ``None`` if it is not known."""
 
     record: ReplicaRecord
     in_sync: tuple[str, ...] | None
 
 
 def is_due(sight: Sight, failover_after: float, restart: float) -> bool:
-    """Return whether a follower takes over now. ``restart``: seconds in which a node that was stopped in order may
-    start again, as in an upgrade."""
+    """Return whether a follower takes over now. ``restart`` is the number of seconds in which a node that was stopped
+    properly may restart, as in an upgrade."""
     if not sight.in_sync:
         return False
     if sight.ordered:
@@ -131,11 +132,11 @@ class Takeovers:
         calls.serve(TAKE_OVER, self._take_over_now)
 
     def start(self) -> None:
-        """Begin to look for lost nodes, and run those again that this node ran before it stopped."""
+        """Start looking for lost nodes, and resume those that this node ran before it stopped."""
         self._tasks.run(self._watch())
 
     async def stop(self) -> None:
-        """Stop all nodes that run here; they start again with this one."""
+        """Stop all nodes that run here; they restart together with this one."""
         self._stopped = True
         await asyncio.gather(*(each.stop() for each in self.hosted.values()))
         await self._tasks.stop()
@@ -143,7 +144,7 @@ class Takeovers:
     # ------------------------------------------------------------------- questions
 
     def copies_of(self, node: str) -> list[str]:
-        """Return the members that could run a node from its copy, or do."""
+        """Return the members that run a node from its copy, or could do so."""
         record = self._records.of(node)
         if record is None or record.ended:
             return []
@@ -154,7 +155,8 @@ class Takeovers:
         return [each for each in found if each in known and each != node]
 
     def is_expected(self, node: str) -> bool:
-        """Return whether a node that is away will run again from a copy: its sessions do not start again elsewhere."""
+        """Return whether a node that is away will be run from a copy, so that its sessions must not begin again
+        elsewhere."""
         return any(self._runs(each) for each in self.copies_of(node))
 
     def _runs(self, node: str) -> bool:
@@ -179,10 +181,10 @@ class Takeovers:
     # ---------------------------------------------------------------------- orders
 
     async def order(self, node: str) -> bool:
-        """Have a node with a copy taken over now. Return False if it has none: also if those that the record names were
-        deleted.
+        """Order the takeover of a node that has copies. Return False if it has none, or if all that the record names
+        were deleted.
 
-        :raises ChangeRefused: it has copies, and none of them can be used now."""
+        :raises ChangeRefused: the node has copies, but none can be used now."""
         able = self.copies_of(node)
         if not able:
             return False
@@ -205,8 +207,8 @@ class Takeovers:
         raise ChangeRefused(f"no node has taken over {node}: {'; '.join(errors)}")
 
     async def give_up(self, node: str) -> None:
-        """Note that a node was removed although a copy of it may exist on a node that was removed, too: it need not be
-        waited for. Raises Unavailable, Unknown and NoAnswer."""
+        """Stop waiting for a removed node, whose only copy may be on another removed node. Raises Unavailable, Unknown
+        and NoAnswer."""
         record = self._records.of(node)
         if record is None or record.ended:
             return
@@ -226,7 +228,7 @@ class Takeovers:
             return str(error)
 
     async def _take_over_now(self, asking: str, argument: bytes) -> bytes:
-        """Take over a node that an operator has given up; return why that is not possible, or an empty text."""
+        """Take over a node that an operator has given up; return why that is not possible, or an empty string."""
         node = msgspec.msgpack.decode(argument, type=str)
         logger.warning("takeover_ordered node=%s by=%s", node, asking)
         if node in self.hosted:
@@ -269,10 +271,9 @@ class Takeovers:
         )
 
     def _holds(self, origin: str) -> str:
-        """Return a node that is lost, and that only ``origin`` can run from its copy; empty: there is none.
-
-        If another node ran ``origin``, it would have to wait for the lost one, to which it may owe messages; and
-        ``origin``, which has the copy, for the node in its own place."""
+        """Return a lost node that only ``origin`` can run from its copy, or an empty string if there is none.
+        Otherwise, there would be a deadlock: a node that runs ``origin`` may owe messages to the lost one and would
+        wait for it. But ``origin``, which has the copy, waits for the node that runs in its place."""
         for record in self._records.all():
             if record.ended or record.node in (origin, self._context.node):
                 continue
@@ -283,8 +284,8 @@ class Takeovers:
         return ""
 
     def _before(self, record: ReplicaRecord) -> int:
-        """Return how many running followers take over before this one: those before it in the in-sync set. If the copy
-        here is damaged, all others do, and have the time that the last of them waits."""
+        """Return how many running followers come before this one: those before it in the in-sync set. If the copy here
+        is damaged, the result is higher than for any other follower."""
         us = self._context.node
         damaged = (record.node, record.uid) in self._damaged
         first = [each for each in record.in_sync if each != us]
@@ -294,7 +295,8 @@ class Takeovers:
         return running + 1 if damaged and running else running
 
     def _is_heard(self, peer: Peer) -> bool:
-        """Return whether another running node hears it, according to that node's heartbeat from after the silence."""
+        """Return whether another running node still hears the origin, according to a heartbeat that it sent after the
+        silence began."""
         since = max(peer.heard, peer.lost_at)
         others = self._members.running()
         return any(peer.key in each.hears and each.heard > since + 1.0 for each in others if each is not peer)
@@ -362,8 +364,8 @@ class Takeovers:
         return self._before(record) == 0
 
     async def _claim(self, seen: ReplicaRecord) -> _Claim | None:
-        """Write that this node runs the origin; return ``None`` if it may not. ``seen``: the record that led to this,
-        which may have changed."""
+        """Claim the origin by writing this node into its record; return ``None`` if this is not allowed. ``seen`` is
+        the record that led to this, which may have changed."""
         key = node_key(seen.node)
         in_sync: tuple[str, ...] | None = None
         while not self._stopped:
@@ -398,7 +400,7 @@ class Takeovers:
         await self._context.nats.write(BUCKET, node_key(record.node), value, revision, self._context.nonce())
 
     async def _resume(self, record: ReplicaRecord) -> None:
-        """Run a node again that this one ran before it stopped."""
+        """Resume a node that this one ran before it stopped."""
         self._under_way.add(record.node)
         try:
             try:
@@ -419,8 +421,8 @@ class Takeovers:
             self._under_way.discard(record.node)
 
     async def _run(self, record: ReplicaRecord, directory: Path, in_sync: tuple[str, ...] | None) -> bool:
-        """Start a node from its copy; return whether it runs. ``in_sync``: the nodes that have a complete copy, too;
-        ``None``: perhaps none, because it has run here before."""
+        """Start a node from its copy; return whether it runs. ``in_sync`` names the nodes that have a complete copy,
+        too. It is ``None`` if there may be none, because the node has run here before."""
         node = record.node
         said, pause = "", _TRY_AGAIN
         while not self._stopped:
@@ -465,9 +467,8 @@ class Takeovers:
             logger.error("replica_unusable node=%s error=%s", node, why)
 
     async def _give_back(self, record: ReplicaRecord, in_sync: tuple[str, ...]) -> None:
-        """Let another node take over, or the origin go on, because the copy here cannot be used.
-
-        The only copy stays in the record: it may be complete, and the disk full. Then this node tries again."""
+        """Let another node take over, or the origin continue, because the copy here cannot be used. If it is the only
+        copy, it stays in the record: it may be complete, on a disk that is only full. Then this node tries again."""
         others = tuple(each for each in in_sync if each != self._context.node)
         made = msgspec.structs.replace(record, in_sync=others or in_sync, hosted_by="")
         await self._until_written(made)
@@ -476,7 +477,7 @@ class Takeovers:
             await asyncio.sleep(_LONGEST_PAUSE)
 
     async def _until_written(self, made: ReplicaRecord) -> None:
-        """Write the record of a node that this node runs, or ran."""
+        """Write the record of a node that this node runs or has run, until the write succeeds."""
         while not self._stopped:
             try:
                 entry = await self._context.nats.read(BUCKET, node_key(made.node))
@@ -499,6 +500,7 @@ class Takeovers:
         self._copies.accept_again(record.node)
 
     async def _end(self, record: ReplicaRecord) -> None:
-        """Write that a node owes nothing, and has left. Its name is free then, for which the node itself may wait."""
+        """Write that a node owes nothing and has left. Then its name is free, and the node itself may be waiting for
+        that."""
         await self._until_written(msgspec.structs.replace(record, in_sync=(), hosted_by=self._context.node, ended=True))
         self._copies.accept_again(record.node)

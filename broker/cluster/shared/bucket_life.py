@@ -1,5 +1,5 @@
 """BucketLife: identifies the bucket that a node has read. If the NATS servers lose a bucket, the nodes notice that the
-new one is another, and fill it again."""
+new one is a different bucket, and fill it again."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -45,8 +45,7 @@ class Joined(msgspec.Struct, array_like=True, frozen=True):
 
 
 class BucketLife:
-    """What this node knows of one bucket and of earlier ones of the same name. ``table`` is the node's table for
-    that."""
+    """This node's knowledge of one bucket and of earlier ones with the same name, which is stored in ``table``."""
 
     def __init__(self, context: ClusterContext, bucket: str, table: str) -> None:
         self._context = context
@@ -63,7 +62,7 @@ class BucketLife:
         return joined if joined is not None and joined.cluster == self._context.name else None
 
     def join(self, record: BucketRecord, reached: int = 0) -> None:
-        """Note that this node's data comes from this bucket from now on."""
+        """Note that from now on, this node's data comes from this bucket."""
         self._table.put(RECORD, Joined(self._context.name, record.id, record.generation, reached))
 
     def reached(self, revision: int) -> None:
@@ -98,7 +97,7 @@ class BucketLife:
                 await asyncio.sleep(AGAIN)
 
     async def filled(self, version: Version) -> None:
-        """Write to the record that the bucket has the data up to this version."""
+        """Note in the record that the bucket has the data up to this version."""
         while True:
             try:
                 entry = await self._nats.read(self._bucket, RECORD)
@@ -111,7 +110,7 @@ class BucketLife:
                 await asyncio.sleep(AGAIN)
 
     async def read_again(self, key: str) -> BucketEntry | None:
-        """Return the bucket's entry of a key. Wait until it can be read."""
+        """Return the bucket's entry for a key, as soon as it can be read."""
         while True:
             await asyncio.sleep(AGAIN)
             try:

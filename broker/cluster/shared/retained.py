@@ -4,9 +4,9 @@ A change takes effect on this node immediately. The bucket decides which change 
 it; so does this node, if another node's change came later. A SUBSCRIBE reads this node's store, and does not wait.
 
 A clear follows a message that its client has seen, which another node may not have written to the bucket yet.
-Therefore, before this node writes the clear, it asks the other nodes (``settling``). Each answers with a moment: its
-changes of the topic up to this moment are older than the clear, all others are newer. The acknowledgement of the clear
-waits until the order is decided.
+Therefore, before this node writes the clear, it asks the other nodes (``settling``). Each answers with a point in its
+own time: its changes of the topic up to then are older than the clear, and all others are newer. The acknowledgement of
+the clear waits until the order is decided.
 """
 
 import asyncio
@@ -45,15 +45,15 @@ from .values import RetainedValue
 logger = logging.getLogger(__name__)
 
 _LOOK_AGAIN: Final = 0.1
-"""Seconds between two looks at the quorum while the node stops."""
+"""Seconds between two checks of the quorum while the node stops."""
 BUCKET: Final = "retained"
 WRITTEN_TIMEOUT: Final = 1.0
-"""Seconds that a clear of another node waits until the bucket has the changes of this node that it follows."""
+"""Seconds that another node's clear waits until the bucket has the earlier changes of this node."""
 SWEEP: Final = 1.0
 TOO_LARGE: Final = "retained_too_large"
 _PER_SWEEP: Final = 1000
 _SUPERSEDED: Final = 1000
-"""The number of messages with a Message Expiry Interval that are remembered after others have replaced them."""
+"""Maximum number of replaced messages with a Message Expiry Interval that are remembered."""
 _LATER: Final = 60.0
 """Seconds after which a node deletes expired messages from the bucket, if the node that wrote them has not."""
 
@@ -69,8 +69,8 @@ class _Known(KnownValue):
 
 
 class ClusterRetained(SharedMap[RetainedChange, _Known, str, tuple[str, RetainedValue]]):
-    """``core.cluster.RetainedChanges`` of a node of a cluster. A value of this node is a topic, one of the bucket the
-    node that wrote it, and the message."""
+    """Implements ``core.cluster.RetainedChanges`` in a cluster. The values of this node are topics. A value of the
+    bucket is the node that wrote it, and the message."""
 
     def __init__(self, context: ClusterContext, membership: Members, calls: Calls) -> None:
         super().__init__(context, BUCKET, TOO_LARGE)
@@ -212,7 +212,7 @@ class ClusterRetained(SharedMap[RetainedChange, _Known, str, tuple[str, Retained
             self._begin(change)
 
     def _wrote(self, change: RetainedChange, count: int, data: bytes | None, revision: int) -> bool:
-        """The bucket has a change as it was at this count; return whether it is the last one."""
+        """Note that the bucket has a change as it was at this count; return whether there was no later one."""
         change.base = max(change.base, revision)
         self._has(change, data, revision)
         change.decided(count)
@@ -222,7 +222,7 @@ class ClusterRetained(SharedMap[RetainedChange, _Known, str, tuple[str, Retained
         return True
 
     def _base(self, change: RetainedChange) -> tuple[int, bool]:
-        """Return the revision at which a change expects its key, and whether it has a value there."""
+        """Return the revision that a change expects of its key, and whether the key has a value at that revision."""
         known = self._known.get(change.name)
         told = change.told
         revision = NEVER_THERE if known is None else known.revision
@@ -340,7 +340,7 @@ class ClusterRetained(SharedMap[RetainedChange, _Known, str, tuple[str, Retained
                 self._will_expire(change.name, message, revision, 0.0)
 
     def _done(self, change: RetainedChange, revision: int, entry: BucketEntry | None = None) -> None:
-        """End a change, because the bucket has it, or (``entry``) a newer one."""
+        """End a change, because the bucket has it, or the newer one in ``entry``."""
         self._changes.pop(change.name, None)
         self._unwritten.done(change)
         if not self._changes:

@@ -1,8 +1,8 @@
-"""Which change of a retained message is the later one, when two nodes have changed it without knowing of each other.
+"""Decides which change of a retained message is the later one when two nodes have changed it independently.
 
 Node A retains "on" at 10:00:00.1, and node B clears the topic at 10:00:00.2. B has asked A before (``settling``), and
-A's answer says that "on" is older than the clear: the topic is empty. Without an answer, the dates decide. Everything
-here is decided from values; ``retained`` reads and writes the bucket.
+A's answer says that "on" is older than the clear: the topic is empty. Without an answer, the dates decide. The
+functions here are pure; ``retained`` reads and writes the bucket.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ PROMPT: Final = 1.0
 
 
 class EntryOrigin(NamedTuple):
-    """The origin of an entry of the bucket: its date, the node that wrote it, and the moment at that node. ``until`` is
+    """The origin of an entry of the bucket: its date, the node that wrote it, and the time at that node. ``until`` is
     that of ``retained_values.Deletion``, if the entry is a deletion."""
 
     date: float
@@ -31,11 +31,11 @@ class RetainedChange(SharedChange):
 
     ``at`` is the date of the last change and ``moment`` its moment; ``base`` is the revision up to which this node had
     read the bucket then. If the message has expired, ``at`` is 0 and ``expired`` is the date of the message. ``count``
-    grows with each change, and ``sent`` is the count that is written together with other topics. ``restored``: the
+    grows with each change, and ``sent`` is the count that was last sent together with other topics. ``restored``: the
     change was made before this node's start, and the node may have forgotten later changes. ``waiting`` has futures,
     each with the count of a change: they are done when the bucket has that change, or a later one. ``row`` is the row
     that has the change (``unwritten``). If the change is a clear, ``asking`` is the question that was sent before its
-    message, and ``until`` what was answered so far (``Settled.until``).
+    message, and ``until`` has the answers so far (``Settled.until``).
     """
 
     __slots__ = (
@@ -84,7 +84,7 @@ class RetainedChange(SharedChange):
 def is_later(
     there: EntryOrigin, change: RetainedChange, node: str, uid: str, clear: bool, settled: dict[str, Moment], now: float
 ) -> bool:
-    """Return whether the value of the bucket is later than this node's change, so that the value stays.
+    """Return whether the bucket's value is later than this node's change, and therefore stays.
 
     ``node`` and ``uid`` are those of this node. ``clear`` is set if the change clears the topic; ``settled`` then has,
     by the uid of each node that has answered the question of this clear, the moment up to which its changes are older.

@@ -1,6 +1,6 @@
-"""RetainedValues: retained messages as bucket ``retained`` has them, written and read.
+"""RetainedValues: encodes and decodes retained messages for bucket ``retained``.
 
-Everything in an entry that depends on a node's clock travels as a date, and is converted here: ``Message.timestamp`` is
+Everything in an entry that depends on a node's clock is sent as a date, and is converted here: ``Message.timestamp`` is
 by ``Clock.now`` of this node.
 """
 
@@ -25,9 +25,9 @@ from .settling import BEFORE, Moment
 from .values import Deletion, RetainedValue
 
 _BESIDE: Final = 2048
-"""Bytes for a message besides topic, payload, properties and names; always enough."""
+"""Upper limit in bytes for everything in a message except its topic, payload, properties and names."""
 _PUBLISHERS: Final = 1000
-"""The number of publishers that are remembered, so that their messages share them."""
+"""Maximum number of publishers that are remembered, so that their messages share one object."""
 
 
 class RetainedValues:
@@ -58,7 +58,7 @@ class RetainedValues:
         return self._wire.write(Deletion(at, until))
 
     def fits(self, message: Message, most: int) -> bool:
-        """Return whether the value of a message has at most so many bytes."""
+        """Return whether the encoded value of a message has at most ``size`` bytes."""
         size = message.payload_size + 4 * len(message.topic) + _BESIDE
         if message.has_properties:
             size += memory_size(message.properties)
@@ -72,7 +72,7 @@ class RetainedValues:
     # ---------------------------------------------------------------------- read
 
     def value(self, data: bytes) -> tuple[Header, RetainedValue] | None:
-        """Return the header and the value that these bytes have, whatever they say."""
+        """Decode the header and the value, without checking their contents."""
         return self._values.value(data)
 
     def read(self, entry: BucketEntry, topic: str | None) -> tuple[str, RetainedValue] | None:
@@ -92,7 +92,7 @@ class RetainedValues:
         return header.node, value
 
     def origin(self, entry: BucketEntry, topic: str | None) -> EntryOrigin:
-        """Return the origin of an entry. If something other than a node has deleted the key, nothing is known.
+        """Return the origin of an entry. If anything other than a node has deleted the key, nothing is known.
         ``topic`` is that of ``read``."""
         if entry.value is None:
             deleted = self._deletion.value(entry.about) if entry.about else None

@@ -126,7 +126,7 @@ class Rows(SharedMap[_Change, _Known, _Row, RowValue]):
         self._tasks.run(self._probe())
 
     def stop(self) -> None:
-        """Stop following the bucket. Rows stay as they are, and are this node's own until ``start``."""
+        """Stop following the bucket. The rows remain, and belong to this node alone until ``start``."""
         self._tables.shared_rows = None
         self._unfollow()
         for change in self._changes.values():
@@ -135,12 +135,12 @@ class Rows(SharedMap[_Change, _Known, _Row, RowValue]):
 
     @property
     def revision(self) -> int:
-        """The revision of the last change of any row that this node has."""
+        """The revision of the last change that this node has received."""
         return self._last
 
     def forget(self) -> None:
-        """Forget the bucket, because this node leaves the cluster. Its rows are its own from now on; if it joins again,
-        it joins as a new node."""
+        """Forget the bucket, because this node leaves the cluster. From now on, its rows belong to it alone; if it
+        joins again, it does so as a new node."""
         self._life.forget()
         self._forget_versions()
 
@@ -210,8 +210,8 @@ class Rows(SharedMap[_Change, _Known, _Row, RowValue]):
             self._begin(change)
 
     async def _write(self, change: _Change) -> None:
-        """Write a change until the bucket has it, or has another one. If an operation waits for the change, give up
-        when the bucket cannot be reached."""
+        """Repeat the write of a change until the bucket has it, or a different one. If an operation waits for the
+        change, give up when the bucket cannot be reached."""
         while True:
             while not self.joined:
                 if not await self.wait_until_joined(_MAX_WAIT / 2) and change.operations:
@@ -235,9 +235,9 @@ class Rows(SharedMap[_Change, _Known, _Row, RowValue]):
         self._apply_later(change)
 
     async def _write_value(self, change: _Change, value: bytes | None, base: int, nonce: str) -> int | None:
-        """Write a value, and return its revision. Return ``None`` if the change has ended without it: another node's
-        change was first, or the write failed and was undone. Return ``_OTHER_BUCKET`` if the bucket was lost: then the
-        value has to be written to the next one."""
+        """Write a value, and return its revision. Return ``None`` if the change has ended without a write, because
+        another node's change came first, or because the write failed and was undone. Return ``_OTHER_BUCKET`` if the
+        bucket was lost, and the value has to be written to the next one."""
         data = None if value is None else self._wire.write(RowValue(change.table, change.key, value))
         while True:
             try:
@@ -298,14 +298,14 @@ class Rows(SharedMap[_Change, _Known, _Row, RowValue]):
         self._date(table, key, value is None, (self.generation, revision))
 
     def _undo(self, change: _Change, failure: str = NOT_THERE) -> None:
-        """Restore the row here, because the change was certainly not written."""
+        """Restore the earlier row here, because the change was certainly not written."""
         del self._changes[change.name]
         self._tables.take(change.table, change.key, change.before)
         change.end(failure)
         self._apply_later(change)
 
     def _apply_later(self, change: _Change) -> None:
-        """Apply a newer entry that the watch has reported while the change was under way."""
+        """Apply a newer entry that the watch reported while the change was being written."""
         if change.told is not None and self.joined:
             self._told(change.told)
 
@@ -371,8 +371,8 @@ class Rows(SharedMap[_Change, _Known, _Row, RowValue]):
     # -------------------------------------------------------------------- join
 
     async def _probe(self) -> None:
-        """Read the bucket every few seconds. ``Nats.quorum`` then shows whether rows can be changed, before an operator
-        tries."""
+        """Read the bucket every few seconds. Thus ``Nats.quorum`` shows whether rows can be changed, even before an
+        operator tries."""
         while True:
             await asyncio.sleep(_PROBE)
             try:

@@ -20,29 +20,29 @@ logger = logging.getLogger(__name__)
 
 SETTLE: Final = "retained.settle"
 ANSWER_TIMEOUT: Final = 2.0
-"""Seconds that the first question waits for its answer. Each question that was not answered in its time doubles it for
-the next one, in case the way to the node and back takes so long."""
+"""Seconds that the first question waits for its answer. Each question that was not answered in time doubles the time of
+the next one, in case the round trip takes that long."""
 LONGEST_ANSWER_TIMEOUT: Final = 16.0
-"""The most seconds that a question waits. Otherwise, one more lost message could delay a clear by hours."""
+"""Maximum seconds that a question waits. Otherwise, one more lost message could delay a clear by hours."""
 AGAIN: Final = 0.1
-"""Seconds until a node is asked again that could not be asked, for example because it is not connected to NATS."""
+"""Seconds before a node that could not be asked is asked again, for example because it was not connected to NATS."""
 _MOST_EARLY: Final = 64
-"""The limit of questions without answers. Beyond it, for example while a node hangs, a key is only asked about when its
-clear can be written."""
+"""Maximum number of unanswered questions that are asked early. Beyond it, for example while a node hangs, a question is
+only asked when its clear can be written."""
 _DRIFT: Final = 0.001
-"""By how much of a duration it may be longer by another node's clock."""
+"""The fraction by which a duration may be longer on another node's clock."""
 
 Moment = tuple[int, float]
-"""A time at one node: its incarnation, and seconds by ``Clock.now``, which does not jump. Moments of one node can be
-compared, those of different nodes cannot."""
+"""A point in one node's time: the node's incarnation, and seconds by ``Clock.now``, which does not jump. Moments of one
+node can be compared, those of different nodes cannot."""
 
 BEFORE: Final[Moment] = (0, 0.0)
-"""Earlier than any moment: not known."""
+"""Earlier than any other moment; it means that nothing is known."""
 
 
 class SettleAnswer(msgspec.Struct, array_like=True, frozen=True):
-    """What a node answers about a topic. Its changes up to ``until`` are older than the clear, and all others are
-    newer. ``until`` is ``None`` if the node has started since the clear: then it cannot tell. ``written``: the bucket
+    """A node's answer about a topic. Its changes up to ``until`` are older than the clear, and all others are newer.
+    ``until`` is ``None`` if the node has started since the clear, and therefore does not know. ``written``: the bucket
     has all its older changes."""
 
     until: Moment | None
@@ -50,7 +50,7 @@ class SettleAnswer(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Settled(NamedTuple):
-    """What the other nodes answered about a topic. ``until`` has ``SettleAnswer.until`` by the uid of each node.
+    """The other nodes' answers about a topic. ``until`` has ``SettleAnswer.until`` by the uid of each node.
     ``complete``: all other nodes have answered, and the bucket has all their changes that are older than the clear."""
 
     until: dict[str, Moment]
@@ -78,8 +78,8 @@ class _Call:
 
 
 class _Question:
-    """Keys that other nodes are asked about together, each with the time of its clear; the first call to each node that
-    may answer; and how many nodes there were then."""
+    """One question to the other nodes about several keys. It has the time of each key's clear, the first call to each
+    node that may answer, and the number of nodes at that time."""
 
     __slots__ = ("asked", "asking", "calls", "peers")
 
@@ -121,7 +121,7 @@ class Settling:
         calls.serve(SETTLE, self._answer)
 
     def stop(self) -> None:
-        """Forget the questions, whose tasks were cancelled."""
+        """Forget the questions, after their tasks were cancelled."""
         self._question = None
 
     @property
@@ -130,8 +130,8 @@ class Settling:
         return self._wire.incarnation, self._clock.now()
 
     def ask(self, name: str, at: float) -> asyncio.Task[dict[str, Settled]]:
-        """Ask the other nodes about a key that was cleared at a time (``Clock.now``), together with all other clears of
-        this iteration. The question is sent before any later message of a link."""
+        """Ask the other nodes about a key that was cleared at the given time (``Clock.now``), together with all other
+        clears of this iteration. The question is sent before any later message of a link."""
         question = self._question
         if question is None:
             question = self._question = _Question()
@@ -144,16 +144,16 @@ class Settling:
 
     @property
     def may_ask(self) -> bool:
-        """Whether few enough questions wait for answers that another one may be asked before it is necessary."""
+        """Whether another question may be asked early, because few questions are waiting for answers."""
         return len(self._under_way) < _MOST_EARLY
 
     async def elsewhere(self, name: str, at: float, asking: asyncio.Task[dict[str, Settled]] | None = None) -> Settled:
-        """Return what the other nodes answer about a key that was cleared at a time. ``asking`` is the result of an
+        """Return the other nodes' answers about a key that was cleared at a given time. ``asking`` is the result of an
         earlier ``ask``."""
         return (await asyncio.shield(asking or self.ask(name, at)))[name]
 
     def send(self) -> None:
-        """Send what is to be asked, now."""
+        """Send the collected questions now."""
         question, self._question = self._question, None
         if question is not None:
             peers = [peer for peer in self._peers.values() if self._may_answer(peer)]
@@ -196,8 +196,8 @@ class Settling:
         """Wait for the answer to a question, and ask again until there is one, or the node is Suspect, or has stopped.
         Return ``None`` if there is no answer.
 
-        Each question says how long ago the clear was. Therefore the answer is right however late the question arrives,
-        and whatever the other node's clock says.
+        Each question says how long ago the clear was. Therefore the answer is correct however late the question
+        arrives, and whatever time the other node's clock shows.
         """
         loop = asyncio.get_running_loop()
         timeout = ANSWER_TIMEOUT

@@ -1,7 +1,7 @@
 """SharedMap: keys that belong to all nodes, with the same value on each; ``rows`` and ``retained`` are such maps.
 
 A change takes effect on its node immediately, and is written to a bucket by compare-and-set. The bucket decides which
-change is the last one, and each node follows it with a watch::
+change is the last one, and each node watches the bucket::
 
     start    the watch reports everything that the bucket has, which is collected (``_seen``)
     join     which bucket is it (``bucket_life``)? The one that this node has read before: continue. A new one: fill it
@@ -27,18 +27,18 @@ from ..tasks import Tasks
 from .bucket_life import RECORD, BucketLife, BucketRecord, Version
 
 AT_ONCE: Final = 64
-"""The limit of changes that are written alone at the same time."""
+"""Maximum number of changes that are written individually at the same time."""
 _BATCH: Final = 512
 _BATCH_BYTES: Final = 4_194_304
-"""The limits of changes that are written together; the last one may exceed the bytes."""
+"""The limits of changes that are written together; the last change may exceed the number of bytes."""
 _BATCHES: Final = 2
-"""The limit of batches that have not been answered yet. What is changed in the meantime is in the next one, so that
-batches are the larger the more there is to write."""
+"""Maximum number of unanswered batches. Changes in the meantime are added to the next one, so that batches grow with
+the load."""
 
 
 class SharedChange:
-    """A key that was changed here. ``told``: what the watch has reported of it in the meantime. ``late``: an attempt to
-    write the change has failed."""
+    """A key that was changed here. ``told`` is the last entry that the watch has reported for the key in the meantime.
+    ``late`` is set if an attempt to write the change has failed."""
 
     __slots__ = ("late", "name", "told")
 
@@ -67,11 +67,11 @@ class SharedMap(ABC, Generic[ChangeT, KnownT, OwnT, ReadT]):
     """The part of a map that does not depend on its values. ``OwnT``: a value of this node. ``ReadT``: a value of the
     bucket.
 
-    ``generation``: how many buckets there were, the present one included. ``write_timeout``: seconds for a write.
+    ``generation``: the number of buckets so far, including the present one. ``write_timeout``: seconds for a write.
     """
 
     def __init__(self, context: ClusterContext, bucket: str, too_large: str) -> None:
-        """``too_large``: the reason with which a value is counted that the bucket does not accept."""
+        """``too_large``: the reason under which values that are too large for the bucket are counted."""
         self._context = context
         self._nats = context.nats
         self._wire = context.wire
@@ -156,7 +156,8 @@ class SharedMap(ABC, Generic[ChangeT, KnownT, OwnT, ReadT]):
             asyncio.get_running_loop().call_soon(self._send)
 
     def _send(self) -> None:
-        """Send what waits, in one batch. A batch costs one task and one round trip, however many changes it has."""
+        """Send the waiting changes in one batch, which costs one task and one round trip, however many changes it
+        has."""
         self._sending = False
         if self._batches >= _BATCHES:
             return
@@ -195,7 +196,7 @@ class SharedMap(ABC, Generic[ChangeT, KnownT, OwnT, ReadT]):
             self._send_soon()
 
     def _begin_alone(self, change: ChangeT) -> None:
-        """Write a change as soon as possible, with all that it takes."""
+        """Write a change as soon as possible, in a task of its own."""
         self._alone.append(change)
         if self._workers < AT_ONCE:
             self._workers += 1
@@ -321,7 +322,7 @@ class SharedMap(ABC, Generic[ChangeT, KnownT, OwnT, ReadT]):
 
     def _batched(self, change: ChangeT) -> BucketWrite | None:
         """Return the write of a change that can be written together with others, or ``None`` if it has to be written
-        alone."""
+        individually."""
         return None
 
     def _written(self, change: ChangeT, value: bytes, revision: int) -> None:
@@ -329,7 +330,7 @@ class SharedMap(ABC, Generic[ChangeT, KnownT, OwnT, ReadT]):
 
     @abstractmethod
     async def _write(self, change: ChangeT) -> None:
-        """Write a change until the bucket has it, or another one."""
+        """Repeat the write of a change until the bucket has it, or a different one."""
 
     @abstractmethod
     def _apply(self, entry: BucketEntry) -> None:
@@ -343,19 +344,19 @@ class SharedMap(ABC, Generic[ChangeT, KnownT, OwnT, ReadT]):
         """Note that the bucket was lost, and how far this node has read it."""
 
     def _join_first(self) -> None:
-        """Forget what is known of another cluster."""
+        """Forget everything that belongs to another cluster."""
 
     async def _save_own(self) -> None:
         """Save this node's values before others replace them."""
 
     @abstractmethod
     async def _fill(self, record: BucketRecord, lost: bool) -> None:
-        """Write missing values to the bucket (``_offer``). ``lost``: there was an earlier bucket, of which other nodes
-        may have read more or less."""
+        """Write missing values to the bucket (``_offer``). ``lost`` is set if there was an earlier bucket, of which
+        other nodes may have read more or less."""
 
     @abstractmethod
     def _reached(self) -> Version:
-        """Return up to which version this node knows the bucket that was lost."""
+        """Return the version up to which this node knows the bucket that was lost."""
 
     @abstractmethod
     def _own(self) -> Iterable[tuple[str, OwnT]]:
@@ -370,7 +371,7 @@ class SharedMap(ABC, Generic[ChangeT, KnownT, OwnT, ReadT]):
         """Return the value of an entry, or ``None`` if it is not readable."""
 
     def _begin_mirror(self, record: BucketRecord) -> None:
-        """Prepare the changes of the meantime for this bucket."""
+        """Prepare the changes that were made in the meantime for this bucket."""
 
     @abstractmethod
     def _mirror_entry(self, record: BucketRecord, entry: BucketEntry, read: ReadT, own: OwnT | None) -> None:

@@ -1,4 +1,4 @@
-"""Unwritten: which retained messages have changes that the bucket may not have yet, for a node that starts again.
+"""Unwritten: remembers across a restart which retained messages have changes that the bucket may not have yet.
 
 A row of its own for each change would be encoded, and removed again, as often as there are messages. Therefore one row
 has all changes of a batch of the log. For example, 300 messages are retained, and their batch is cut: it also gets a
@@ -17,7 +17,7 @@ TABLE: Final = "retained_changes"
 EARLIER: Final = "retained_unwritten"
 """The table of an earlier version."""
 _PER_ROW: Final = 512
-"""The limit of changes in a row. It is removed the sooner, the fewer there are."""
+"""Maximum number of changes in a row. The fewer there are, the sooner the row is removed."""
 
 
 class Unwritten:
@@ -36,8 +36,8 @@ class Unwritten:
         self._partly_written: set[str] = set()
 
     def start(self) -> list[tuple[str, UnwrittenTopic]]:
-        """Return what the rows have, each change with its bucket, the oldest first. The rows are removed: note these
-        changes again."""
+        """Return the changes in the rows, each with its bucket, the oldest first. The rows are removed, so the caller
+        has to note these changes again."""
         found = []
         for topic, earlier in list(self._earlier.items()):
             found.append((earlier.bucket, UnwrittenTopic(topic, earlier.base, earlier.at, earlier.moment)))
@@ -50,7 +50,7 @@ class Unwritten:
         return found
 
     def stop(self) -> None:
-        """Write what is noted, and forget the changes. The rows stay."""
+        """Write the noted changes, and forget them. The rows remain."""
         self._write()
         self.tidy()
         if self._tables.commit is not None:
@@ -78,7 +78,7 @@ class Unwritten:
         self._partly_written.clear()
 
     def _write(self) -> None:
-        """Write what is noted, because the batch with the messages is about to be cut."""
+        """Write the noted changes, because the batch with the messages is about to be cut."""
         changes = list(self._noted)
         self._noted.clear()
         for start in range(0, len(changes), _PER_ROW):
@@ -96,7 +96,7 @@ class Unwritten:
         self._table.put(key, UnwrittenRow("" if joined is None else joined.id, topics))
 
     def _take_out(self, change: RetainedChange) -> None:
-        """Remove a change from the row that has it, if one does."""
+        """Remove a change from its row, if it has one."""
         key = change.row
         if not key:
             return

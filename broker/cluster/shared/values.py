@@ -8,8 +8,8 @@ from .settling import BEFORE, Moment
 
 
 class RowValue(msgspec.Struct, array_like=True, frozen=True):
-    """A row as in the bucket. ``version`` is set if the row was in an earlier bucket, which was lost: the version that
-    it had there."""
+    """A row in the form of the bucket. If the row comes from an earlier bucket, which was lost, ``version`` is its
+    version there."""
 
     table: str
     key: str
@@ -30,10 +30,10 @@ class RowVersion(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class RetainedValue(msgspec.Struct, array_like=True, frozen=True):
-    """A retained message as in the bucket; its time is a date. ``mountpoint`` is that of its publisher. ``version`` is
-    set if the message was written again after the loss of a bucket: how far the node had read the lost one. ``at`` is
-    the date when the message was retained, which is later than its own date if it was delayed or copied, or 0 if it is
-    not known. ``moment`` is the same time at the writing node."""
+    """A retained message in the form of the bucket, where its time is a date. ``mountpoint`` is that of its publisher.
+    If the message was written again after the loss of a bucket, ``version`` says how far the node had read the lost
+    one. ``at`` is the date when the message was retained, or 0 if it is not known. This is later than the message's own
+    date if it was delayed or copied. ``moment`` is the same time at the writing node."""
 
     body: records.StoredBody
     mountpoint: str
@@ -43,8 +43,8 @@ class RetainedValue(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Deletion(msgspec.Struct, array_like=True, frozen=True):
-    """The value of a deletion. ``at`` is the date of the clear, or of the message that has expired. ``until`` has, by
-    the uid of each node that has answered the question of the clear, the moment up to which its changes are older."""
+    """The value of a deletion. ``at`` is the date of the clear, or of the expired message. For each node that has
+    answered the question about the clear, ``until`` has, by uid, the moment up to which its changes are older."""
 
     at: float
     until: dict[str, Moment] = {}
