@@ -21,6 +21,7 @@ from taipan.broker.mqtt.packets import (
     Unsubscribe,
     Will,
 )
+from tests.support.patience import patience
 from tests.support.wire import Packet, Publish, Reader, WireError, encode
 
 from .promises import SLACK, Promises, Published, Subscriber
@@ -203,10 +204,10 @@ class Client:
         self.answers[answer, packet_id] = future
         connection.send(packet)
         try:
-            async with asyncio.timeout(self.wait):
+            async with asyncio.timeout(patience(self.wait)):
                 return await future
         except TimeoutError:
-            self.fault(f"no {answer.__name__} within {self.wait:g} s")
+            self.fault(f"no {answer.__name__} within {patience(self.wait):g} s")
             raise Gone from None
         finally:
             self.answers.pop((answer, packet_id), None)
@@ -338,13 +339,13 @@ class Publisher(Client):
     async def finish(self) -> None:
         """Wait until every exchange is complete."""
         try:
-            async with asyncio.timeout(WAIT):
+            async with asyncio.timeout(patience(WAIT)):
                 while self.unfinished:
                     if self.connection is None:
                         raise Gone
                     await asyncio.sleep(0.005)
         except TimeoutError:
-            self.fault(f"unfinished for {WAIT:g} s: {list(self.unfinished)}")
+            self.fault(f"unfinished for {patience(WAIT):g} s: {list(self.unfinished)}")
             raise Gone from None
 
     def _packet_id(self) -> int:

@@ -31,6 +31,7 @@ from typing import Any
 
 from taipan.broker.mqtt.packets import Ack
 from taipan.broker.mqtt.reason_codes import USE_ANOTHER_SERVER
+from tests.support.patience import patience
 from tests.support.wire import Publish
 
 from .client import Client, Gone, Publisher, Receiver, spread
@@ -389,16 +390,17 @@ class ClusterSoak:
 
     async def _patiently(self, what: str, do: Callable[[], Awaitable[bool]], seconds: float = QUIET) -> None:
         """Wait until the condition is true; report a violation if the time limit passes."""
-        end = time.monotonic() + seconds
+        begun = time.monotonic()
         while True:
             try:
                 if await do():
                     return
             except Gone:
                 pass
-            if time.monotonic() > end:
+            waited = time.monotonic() - begun
+            if waited > patience(seconds):
                 self.promises.other += 1
-                self.promises.wrong(f"all faults have ended, but after {seconds:g} s: {what}")
+                self.promises.wrong(f"all faults have ended, but after {waited:.1f} s: {what}")
                 return
             await asyncio.sleep(0.1)
 
@@ -420,7 +422,7 @@ class ClusterSoak:
         if self.fresh:
             await self._publish_once_more()
         still, owed = time.monotonic(), promises.owed()
-        while owed and time.monotonic() - still < QUIET:
+        while owed and time.monotonic() - still < patience(QUIET):
             await asyncio.sleep(0.05)
             for receiver in self.receivers:
                 if not receiver.connected:
@@ -456,7 +458,7 @@ class ClusterSoak:
                 # The CONNACK that reported a new session may have been lost.
                 await self._patiently(f"{receiver.client_id} subscribes", lambda r=receiver: self._subscribed(r))
             before = self.promises.delivered
-            await asyncio.sleep(CALM)
+            await asyncio.sleep(patience(CALM))
         self._count(True)
         for publisher in self.publishers:
             await self._patiently(f"{publisher.client_id} publishes", lambda p=publisher: self._published(p))
@@ -537,7 +539,7 @@ def _clients(node: ClusterNode) -> list[dict[str, Any]] | None:
     request = urllib.request.Request(f"http://127.0.0.1:{node.api_port}/api/v4/clients?_limit=1000")
     request.add_header("Authorization", "Basic " + base64.b64encode(":".join(APP).encode()).decode())
     try:
-        with urllib.request.urlopen(request, timeout=8) as answer:
+        with urllib.request.urlopen(request, timeout=patience(8.0)) as answer:
             body = json.loads(answer.read())
     except OSError:
         return None
@@ -560,7 +562,7 @@ def _replicas(node: ClusterNode) -> Any:
             "replicas",
         ]
         ctl = Path(sys.executable).parent / "taipan-ctl"
-        done = subprocess.run([ctl, *command], capture_output=True, text=True, timeout=30)
+        done = subprocess.run([ctl, *command], capture_output=True, text=True, timeout=patience(30.0))
     return json.loads(done.stdout) if done.returncode == 0 else None
 
 

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from tests.support.node import free_port
+from tests.support.patience import patience
 
 from .promises import Promises
 from .proxy import Proxy
@@ -169,7 +170,7 @@ secret = "{APP[1]}"
         task.add_done_callback(self._tasks.discard)
         begun = time.monotonic()
         try:
-            async with asyncio.timeout(START):
+            async with asyncio.timeout(patience(START)):
                 line = await process.stdout.readline()
                 while line and not line.startswith(b"taipan ready"):
                     line = await process.stdout.readline()
@@ -215,11 +216,11 @@ secret = "{APP[1]}"
         assert process is not None
         self.send_signal(how)
         try:
-            async with asyncio.timeout(START):
+            async with asyncio.timeout(patience(START)):
                 await process.wait()
         except TimeoutError:
             self.promises.other += 1
-            self.promises.wrong(f"{self.name} did not end on signal {how} within {START:g} s")
+            self.promises.wrong(f"{self.name} did not end on signal {how} within {patience(START):g} s")
             process.kill()
         return await process.wait()
 
@@ -289,7 +290,7 @@ class Processes:
 
 
 async def _until_open(port: int) -> None:
-    async with asyncio.timeout(START):
+    async with asyncio.timeout(patience(START)):
         while True:
             try:
                 _, writer = await asyncio.open_connection("127.0.0.1", port)

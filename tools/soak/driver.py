@@ -15,6 +15,7 @@ from typing import Any
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.packets import Will
 from tests.support.node import free_port
+from tests.support.patience import patience
 
 from .client import Client, Gone, Publisher, Receiver, spread
 from .promises import Promises, Published
@@ -101,7 +102,7 @@ class Node:
         process = await self.spawn()
         assert process.stdout is not None
         try:
-            async with asyncio.timeout(START):
+            async with asyncio.timeout(patience(START)):
                 line = await process.stdout.readline()
         except TimeoutError:
             line = b"nothing for so long"
@@ -123,11 +124,11 @@ class Node:
         if process.returncode is None:
             process.send_signal(how)
         try:
-            async with asyncio.timeout(START):
+            async with asyncio.timeout(patience(START)):
                 await process.wait()
         except TimeoutError:
             self.promises.other += 1
-            self.promises.wrong(f"it did not end on signal {how} within {START:g} s")
+            self.promises.wrong(f"it did not end on signal {how} within {patience(START):g} s")
             process.kill()
         return await process.wait()
 

@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from tests.support.node import free_port
+from tests.support.patience import patience
 
 from .client import Connection, Gone, Receiver
 from .cluster import ClusterSoak, later
@@ -121,7 +122,7 @@ secret = "{APP[1]}"
         assert process.stdout is not None
         ready = False
         try:
-            async with asyncio.timeout(START):
+            async with asyncio.timeout(patience(START)):
                 while line := await process.stdout.readline():
                     if line.startswith(b"taipan ready"):
                         ready = True
@@ -146,13 +147,13 @@ secret = "{APP[1]}"
         if process.returncode is None:
             process.send_signal(how)
         try:
-            async with asyncio.timeout(START):
+            async with asyncio.timeout(patience(START)):
                 status = await process.wait()
                 while any(_parent_of(pid) for pid in children):
                     await asyncio.sleep(0.01)
         except TimeoutError:
             self.promises.other += 1
-            self.promises.wrong(f"{how.name}: these processes did not end within {START:g} s: {children}")
+            self.promises.wrong(f"{how.name}: these processes did not end within {patience(START):g} s: {children}")
             if process.returncode is None:
                 process.kill()
             status = await process.wait()
@@ -181,20 +182,20 @@ secret = "{APP[1]}"
 
     async def until_all_run(self) -> bool:
         """Wait until the workers know each other as running, as after a fault."""
-        end = time.monotonic() + START
-        while time.monotonic() < end:
+        begun = time.monotonic()
+        while time.monotonic() - begun < patience(START):
             if all(node.pid for node in self.nodes) and self.nats and await asyncio.to_thread(self._all_run):
                 return True
             await asyncio.sleep(0.1)
         self.promises.other += 1
-        self.promises.wrong(f"not all workers run after {START:g} s\n{self.log.read_text()[-3000:]}")
+        self.promises.wrong(f"not all workers run after {patience(START):g} s\n{self.log.read_text()[-3000:]}")
         return False
 
     def _all_run(self) -> bool:
         request = urllib.request.Request(f"http://127.0.0.1:{self.api_port}/api/v4/nodes")
         request.add_header("Authorization", "Basic " + base64.b64encode(":".join(APP).encode()).decode())
         try:
-            with urllib.request.urlopen(request, timeout=8) as answer:
+            with urllib.request.urlopen(request, timeout=patience(8.0)) as answer:
                 rows = json.loads(answer.read())["data"]
         except (OSError, ValueError):
             return False
