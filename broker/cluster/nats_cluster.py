@@ -433,10 +433,12 @@ class NatsCluster:
         self.routes.offer()
         self.wills.offer()
 
-    async def force_leave(self, node: str) -> None:
+    async def force_leave(self, node: str, copies_lost: bool = False) -> None:
         self.membership.check_force_leave(node)
-        if self.takeovers is not None and await self.takeovers.order(node):
-            return
+        if self.takeovers is not None:
+            sessions = len(self.session_keys.places.of_node(node))
+            if await self.takeovers.order(node, copies_lost, sessions):
+                return
         try:
             keys = await self.routes.keys_of(node)
         except (Unavailable, NoAnswer) as error:

@@ -198,8 +198,9 @@ class Cluster(Protocol):
 
         :raises ChangeRefused: it has already left, or cannot leave now."""
 
-    async def force_leave(self, node: str) -> None:
-        """Remove a Stopped node that will not return from the cluster.
+    async def force_leave(self, node: str, copies_lost: bool = False) -> None:
+        """Remove a Stopped node that will not return from the cluster. ``copies_lost``: the copies of its data that
+        other Stopped nodes had are lost, too.
 
         :raises ChangeRefused: it is unknown, not Stopped, or the change cannot be written now."""
 
@@ -284,5 +285,5 @@ class SingleNode:
     async def leave(self) -> None:
         raise ChangeRefused(_ALONE)
 
-    async def force_leave(self, node: str) -> None:
+    async def force_leave(self, node: str, copies_lost: bool = False) -> None:
         raise ChangeRefused(_ALONE)

@@ -85,11 +85,12 @@ def _evacuation_lines(now: Evacuation) -> list[str]:
 
 
 @commands.add(
-    "cluster force-leave <Node>", "Remove a stopped node for good; its sessions end, unless a copy can take over"
+    "cluster force-leave <Node> [--copies-lost]",
+    "Remove a stopped node for good; its sessions end, unless a copy can take over",
 )
 async def force_leave(call: CommandCall) -> CommandResult:
     node = _another(call, "it removes itself by cluster leave")
-    removal = call.operations.membership.force_leave(node)
+    removal = call.operations.membership.force_leave(node, call.get("--copies-lost") is not None)
     return await _changed(call, removal, "Remove the node from cluster")
 
 

@@ -141,9 +141,10 @@ class Membership:
             raise Refusal(RPC_ERROR, str(refused)) from None
         return self.evacuation()
 
-    async def force_leave(self, node: str) -> None:
-        """Remove a stopped node that will not return. Raises Refusal."""
+    async def force_leave(self, node: str, copies_lost: bool = False) -> None:
+        """Remove a stopped node that will not return. ``copies_lost``: the copies of its data that other stopped nodes
+        had are lost, too. Raises Refusal."""
         try:
-            await self._server.cluster.force_leave(node)
+            await self._server.cluster.force_leave(node, copies_lost)
         except ChangeRefused as refused:
             raise Refusal(RPC_ERROR, str(refused)) from None

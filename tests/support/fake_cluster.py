@@ -138,7 +138,7 @@ class FakeCluster:
             raise ChangeRefused("it has left already")
         self.left = True
 
-    async def force_leave(self, node: str) -> None:
+    async def force_leave(self, node: str, copies_lost: bool = False) -> None:
         if self._hub.statuses.get(node) != STOPPED:
             raise ChangeRefused(f"{node} is not Stopped")
         del self._hub.statuses[node]

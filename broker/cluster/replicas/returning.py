@@ -15,12 +15,14 @@ from ...store.store import Store
 from ..context import ClusterContext
 from ..members.identity import SELF, TABLE, Identity
 from ..nats.interface import REPLICAS as BUCKET
-from ..nats.interface import NoAnswer, Unavailable
+from ..nats.interface import NoAnswer, Unavailable, Unknown, WrongRevision
 from ..wire import node_key
 from .records import ReplicaRecord, ReplicaRecords
 
 logger = logging.getLogger(__name__)
 
+COPIES_LOST: Final = "copies-lost"
+"""The file in the data directory by which an operator ends the wait for copies that are lost."""
 _LOOK_EVERY: Final = 0.5
 _TELL_EVERY: Final = 60.0
 
@@ -63,7 +65,7 @@ async def settle(context: ClusterContext, store: Store, identity: Identity | Non
             return
         aside = await asyncio.to_thread(_begin_again, store, directory)
         logger.warning("store_set_aside node=%s by=%s directory=%s", context.node, record.hosted_by, aside)
-    await _until_free(context, record)
+    await _until_free(context, record, directory)
 
 
 def _begin_again(store: Store, directory: Path) -> Path:
@@ -88,17 +90,29 @@ async def _until_known(context: ClusterContext) -> ReplicaRecord | None:
         await asyncio.sleep(_LOOK_EVERY)
 
 
-async def _until_free(context: ClusterContext, record: ReplicaRecord | None) -> None:
+async def _until_free(context: ClusterContext, record: ReplicaRecord | None, directory: Path) -> None:
+    """Wait until no copy can become this node. An operator who knows that all copies are lost ends that."""
     loop = asyncio.get_running_loop()
     tell_at = 0.0
+    lost = directory / COPIES_LOST
+    given_up = False
     while record is not None and not record.ended and (record.hosted_by or record.in_sync):
+        where = record.hosted_by or ",".join(record.in_sync)
         if loop.time() >= tell_at:
             tell_at = loop.time() + _TELL_EVERY
             detail = "runs there from its copy, until it owes nothing" if record.hosted_by else "has its copy"
-            where = record.hosted_by or ",".join(record.in_sync)
-            logger.warning("waits_for_own_copy node=%s host=%s detail=%s", context.node, where, detail)
+            logger.warning("waits_for_own_copy node=%s host=%s detail=%s if_lost=%s", context.node, where, detail, lost)
         await asyncio.sleep(_LOOK_EVERY)
+        if lost.exists():
+            lost.unlink()  # the next loss is another decision
+            given_up = True
+            logger.error("replicas_deleted node=%s copies=%s setting=node.data_dir", context.node, where)
         try:
-            record = await read_own_record(context)
-        except (Unavailable, NoAnswer):
+            entry = await context.nats.read(BUCKET, node_key(context.node))
+            record = ReplicaRecords(context).decode(entry)
+            if given_up and entry is not None and record is not None:
+                # Not as a member: this node has no data yet by which the others know it.
+                await context.nats.raw.write(BUCKET, entry.key, None, entry.revision, context.nonce())
+                return
+        except (WrongRevision, Unavailable, Unknown, NoAnswer):
             continue

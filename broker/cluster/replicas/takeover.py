@@ -180,18 +180,20 @@ class Takeovers:
 
     # ---------------------------------------------------------------------- orders
 
-    async def order(self, node: str) -> bool:
+    async def order(self, node: str, copies_lost: bool, sessions: int) -> bool:
         """Order the takeover of a node that has copies. Return False if it has none, or if all that the record names
-        were deleted.
+        were deleted. ``copies_lost``: an operator knows that the copies on stopped nodes are lost. ``sessions``: how
+        many end if no node takes over.
 
         :raises ChangeRefused: the node has copies, but none can be used now."""
         able = self.copies_of(node)
         if not able:
             return False
         running = [each for each in able if self._runs(each)]
-        if not running:
+        if not running and not copies_lost:
             raise ChangeRefused(
-                f"the copies of {node} are on {', '.join(able)}, which is stopped: start it, or remove it first"
+                f"the data of {node} is on {', '.join(able)}, which is stopped. Start it with its disk. If that disk is"
+                f" lost, too, cluster force-leave {node} --copies-lost ends {sessions} sessions, with their messages"
             )
         errors = []
         for each in running:
@@ -200,7 +202,7 @@ class Takeovers:
                 return True
             if error != NO_COPY:
                 errors.append(f"{each}: {error}")
-        if not errors and running == able:
+        if not errors and (copies_lost or running == able):
             logger.error("replicas_deleted node=%s copies=%s setting=node.data_dir", node, ",".join(able))
             return False
         errors = errors or [f"{', '.join(running)}: {NO_COPY}"]

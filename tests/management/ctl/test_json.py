@@ -48,7 +48,7 @@ EXAMPLES: dict[str, list[str]] = {
     "cluster evacuation start": [],
     "cluster evacuation status": [],
     "cluster evacuation stop": [],
-    "cluster force-leave <Node>": ["other@127.0.0.1"],
+    "cluster force-leave <Node> [--copies-lost]": ["other@127.0.0.1", "--copies-lost"],
     "clients list": [],
     "clients show <ClientId>": ["c"],
     "clients kick <ClientId>": ["kicked"],
@@ -204,7 +204,7 @@ REFUSED = {
     "cluster leave": STATUS,
     "cluster evacuation start": EVACUATION,
     "cluster evacuation stop": EVACUATION,
-    "cluster force-leave <Node>": STATUS,
+    "cluster force-leave <Node> [--copies-lost]": STATUS,
     "resources test <ResourceType> [-c <Config>]": DONE,
     "resources start <ResourceId>": DONE,
 }
