@@ -26,8 +26,12 @@ class ClusterProcess(NodeProcess):
 
     command = (str(PROGRAM),)
 
-    def __init__(self, number: int, directory: Path, urls: tuple[str, ...], more: str = "") -> None:
+    def __init__(
+        self, number: int, directory: Path, urls: tuple[str, ...], more: str = "", datagrams: str = ""
+    ) -> None:
+        """``datagrams``: a type of listener for datagrams, which then has the port ``udp``."""
         self.name = f"n{number}@127.0.0.1"
+        self.udp = free_port()
         self.tcp = Address("127.0.0.1", free_port())
         self.ws = Address("127.0.0.1", free_port(), "ws")
         management = free_port()
@@ -38,7 +42,8 @@ class ClusterProcess(NodeProcess):
             f"[cluster]\nservers = {json.dumps(urls)}\nstrict_subscribe = true\n{more}\n"
             f'[[listeners]]\nname = "tcp"\ntype = "tcp"\nbind = "127.0.0.1:{self.tcp.port}"\n'
             f'[[listeners]]\nname = "ws"\ntype = "ws"\nbind = "127.0.0.1:{self.ws.port}"\n'
-            f'[management]\nbind = "127.0.0.1:{management}"\n'
+            + (f'[[listeners]]\nname = "udp"\ntype = "{datagrams}"\nbind = "127.0.0.1:{self.udp}"\n' * bool(datagrams))
+            + f'[management]\nbind = "127.0.0.1:{management}"\n'
             f'[[management.apps]]\nid = "{APP_ID}"\nsecret = "{SECRET}"\n'
         )
         super().__init__(config, env={"TAIPAN__MANAGEMENT__BIND": f"127.0.0.1:{management}"})
@@ -71,8 +76,9 @@ class ClusterProcess(NodeProcess):
 class ClusterProcesses:
     """``nodes`` see each other when the block begins; at its end each must stop in order."""
 
-    def __init__(self, count: int, directory: Path, more: str = "") -> None:
+    def __init__(self, count: int, directory: Path, more: str = "", datagrams: str = "") -> None:
         """``more``: lines of ``[cluster]``."""
+        self._datagrams = datagrams
         self._directory = directory
         self._more = more
         self._count = count
@@ -89,7 +95,7 @@ class ClusterProcesses:
     async def __aenter__(self) -> "ClusterProcesses":
         await self.servers.__aenter__()
         self.nodes = [
-            ClusterProcess(number, self._directory, self.servers.urls, self._more)
+            ClusterProcess(number, self._directory, self.servers.urls, self._more, self._datagrams)
             for number in range(1, self._count + 1)
         ]
         try:
