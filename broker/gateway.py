@@ -79,6 +79,12 @@ class GatewayLink(Protocol):
     def alive(self) -> None:
         """Restart Keep Alive, because the client has sent data that does not become a packet."""
 
+    @property
+    def heard_at(self) -> float:
+        """When the last packet of the client came, or ``alive`` was called, as ``now`` counts. To keep this number uses
+        no memory."""
+        ...
+
     def expect_within(self, seconds: float) -> None:
         """Set the Keep Alive of the client from now on; 0: none."""
 

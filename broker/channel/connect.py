@@ -3,6 +3,8 @@
 CONNECT is a list of steps: identify, check limits, authenticate (``authentication``), take over the session, answer,
 resume (``session_setup``)."""
 
+from functools import lru_cache
+
 from ..mqtt import reason_codes
 from ..mqtt.constants import (
     AUTHENTICATION_METHOD,
@@ -64,9 +66,15 @@ def _read_facts(channel: Channel, connect: Connect) -> None:
     if connect.version == V5:
         writer = channel.writer
         assert isinstance(writer, OutboundWriter5)
-        writer.max_packet_size = int(properties.get(MAXIMUM_PACKET_SIZE, 0))
+        writer.max_packet_size = _shared_number(int(properties.get(MAXIMUM_PACKET_SIZE, 0)))
         writer.alias_maximum = min(int(properties.get(TOPIC_ALIAS_MAXIMUM, 0)), channel.zone.max_outgoing_topic_alias)
         channel.problem_information = properties.get(REQUEST_PROBLEM_INFORMATION, 1) != 0
+
+
+@lru_cache(256)
+def _shared_number(value: int) -> int:
+    """Return one object for all clients with this value, because their libraries and gateways have few values."""
+    return value
 
 
 def _check_will(channel: Channel, connect: Connect) -> bool:

@@ -128,6 +128,11 @@ class Connection(ConnectionReader):
             self._alive_at = now = self._context.clock.now()
             self._timer = self._context.timers.at(now + seconds, self)
 
+    @property
+    def heard_at(self) -> float:
+        """When the last packet of the client came."""
+        return self._alive_at
+
     def heard(self) -> None:
         """Restart Keep Alive, because the client has sent data of another protocol that does not become a packet."""
         self._alive_at = self._context.clock.now()

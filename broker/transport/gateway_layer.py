@@ -377,6 +377,10 @@ class _Link:
     def alive(self) -> None:
         self._layer.connection.heard()
 
+    @property
+    def heard_at(self) -> float:
+        return self._layer.connection.heard_at
+
     def expect_within(self, seconds: float) -> None:
         self._layer.connection.expect_within(seconds * self._channel.zone.keep_alive_multiplier)
 

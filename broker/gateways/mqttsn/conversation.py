@@ -63,6 +63,7 @@ MAX_REQUESTS: Final = 64
 """Maximum number of requests of one kind that a client has under way; a further one is rejected as congestion."""
 REPEATED_WITHIN: Final = 5.0
 """Seconds in which the same CONNECT is the same request, and not that of a client that has restarted."""
+LONG_LOGIN: Final = 1.0
 UNLIMITED: Final = MAX_REQUESTS, 2, True
 """Receive Maximum, Maximum QoS and whether RETAIN is available, as most nodes have them."""
 WITH_WILL: Final = 0x04
@@ -451,7 +452,9 @@ class Conversation:
 
     def _accepted(self, data: bytes) -> None:
         self._answered = data
-        self._answered_at = self._link.now()
+        # The time of the CONNECT, which the link keeps anyway, unless the login took long.
+        heard_at, now = self._link.heard_at, self._link.now()
+        self._answered_at = heard_at if now < heard_at + LONG_LOGIN else now
         self._flags |= _QUIET
 
     def _end(self) -> None:
