@@ -63,7 +63,6 @@ MAX_REQUESTS: Final = 64
 """Maximum number of requests of one kind that a client has under way; a further one is rejected as congestion."""
 REPEATED_WITHIN: Final = 5.0
 """Seconds in which the same CONNECT is the same request, and not that of a client that has restarted."""
-LONG_LOGIN: Final = 1.0
 UNLIMITED: Final = MAX_REQUESTS, 2, True
 """Receive Maximum, Maximum QoS and whether RETAIN is available, as most nodes have them."""
 WITH_WILL: Final = 0x04
@@ -452,9 +451,8 @@ class Conversation:
 
     def _accepted(self, data: bytes) -> None:
         self._answered = data
-        # The time of the CONNECT, which the link keeps anyway, unless the login took long.
         heard_at, now = self._link.heard_at, self._link.now()
-        self._answered_at = heard_at if now < heard_at + LONG_LOGIN else now
+        self._answered_at = now if now > heard_at + 1.0 else heard_at  # the link keeps this number anyway
         self._flags |= _QUIET
 
     def _end(self) -> None:
