@@ -116,19 +116,16 @@ def check_owner(channel: Channel) -> bool:
     session = context.broker.sessions.get(client.client_id)
     if session is None or context.access.settings.session_owner == "any":
         return True
-    owner = owner_before(session, client.owner, client.username)
+    owner = owner_before(session, client.owner)
     if not owner:
         return True
     refuse_session_of_another(channel, SESSION_BELONGS_TO + owner)
     return False
 
 
-def owner_before(session: Session, owner: str, username: str | None) -> str:
-    """Return the owner of this session, if it is not a client with this ``ClientInfo.owner`` and username; empty: it is
-    the client's own, or has no owner."""
-    if session.owner is None:  # an older version did not store the owner, but the name that its client gave
-        known = session.client.username
-        return "" if not known or known == username else f"a client called {known}"
+def owner_before(session: Session, owner: str) -> str:
+    """Return the owner of this session, if it is not a client with this ``ClientInfo.owner``; empty: it is the
+    client's own, or has no owner."""
     return "" if session.owner == owner else session.owner
 
 

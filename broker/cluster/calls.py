@@ -16,8 +16,6 @@ from .wire import MALFORMED, OVERHEAD, UNREADABLE, Header, Reply, Request
 
 logger = logging.getLogger(__name__)
 
-NO_SUCH_CALL: Final = "no such call"
-"""The answer of a node with an older version."""
 MAX_CALLS: Final = 4096
 """Maximum number of other nodes' questions that are answered at the same time."""
 MAX_ANSWER: Final = 268_435_456
@@ -152,7 +150,7 @@ class Calls:
             return
         handler = self._handlers.get(request.method)
         if handler is None:
-            self._fail(reply, f"{NO_SUCH_CALL}: {request.method}")
+            self._fail(reply, f"no such call: {request.method}")
         elif len(self._tasks) >= MAX_CALLS:
             self._context.refusals.add("calls_full", header.node, "-")
             self._fail(reply, "too many calls at a time")

@@ -449,12 +449,11 @@ class SessionKey(msgspec.Struct, array_like=True, frozen=True):
 
 class Here(msgspec.Struct, array_like=True, frozen=True):
     """A client has connected. If two nodes have the client, the one with the higher ``stamp`` stays connected.
-    ``owner`` and ``username`` are those of ``ClientInfo``."""
+    ``owner`` is that of ``ClientInfo``."""
 
     client_id: str
     stamp: int
     owner: str
-    username: str | None
     clean_start: bool
 
 

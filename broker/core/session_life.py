@@ -70,7 +70,7 @@ class SessionLife:
             session.disconnected_at = 0.0
             session.expiry_interval = expiry_interval
             session.client = client
-            session.owner = client.owner or session.owner or ""
+            session.owner = client.owner or session.owner
             self._sessions.count_names(session)
             if present:
                 self._metrics.session_resumed += 1

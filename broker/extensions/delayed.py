@@ -170,9 +170,6 @@ class Delayed(Extension):
         if message.expired(held.when):  # its Message Expiry Interval continued in the meantime
             self._metrics.refusals.add("delayed_expired")
             return
-        if reserved(message.topic):  # accepted by an earlier version
-            self._refuse(message, RESERVED, "delayed_reserved")
-            return
         self._publish(message)
 
     def _refuse_full(self, message: Message, now: float, outcome: Outcome) -> Outcome:

@@ -126,8 +126,7 @@ class Session:
         # The journal of its state, and its number there; None and 0 if nothing outlives the process.
         self.journal: SessionJournal | None = None
         self.number = 0
-        # The owner (``ClientInfo.owner``); None: stored by a version that did not record it.
-        self.owner: str | None = ""
+        self.owner = ""  # ``ClientInfo.owner``
         # Stored here for ``core`` and not used: when its client disconnected, the Will Message that waits for its
         # delay, and the two running timers.
         self.disconnected_at = 0.0

@@ -33,7 +33,7 @@ def restored_session(
     session = Session(client, limits, broker, record.created_at, record.expiry_interval)
     session.account = broker.account
     session.owner = owner = record.owner
-    if owner is None or owner == f"{USERNAME_OWNER}{record.username}":
+    if owner == f"{USERNAME_OWNER}{record.username}":
         client.proved_by = RESTORED
     client.proved_client_id = owner == CLIENT_ID_OWNER
     client.mountpoint = record.mountpoint

@@ -100,7 +100,7 @@ class History:
         file = RingFile(self._directory / FILE, tuple(ring.size for ring in self._rings.values()))
         rings = list(self._rings.values())
         try:
-            parts = file.open(lambda part, at: rings[part].place(at))
+            parts = file.open()
         except OSError as error:
             why = error.strerror or str(error)
             logger.error("history_not_written file=%s error=%s setting=node.data_dir", file.path, why)

@@ -1,19 +1,15 @@
 """RingFile: the points on disk, in a file that never grows.
 
 The time of a point determines its slot, which also contains a checksum. Writes are not flushed: if the process is
-killed, nothing is lost; if the machine loses power, some seconds are. Reading never raises: a file of another kind is
-started again from empty, and a slot that cannot be read counts as empty. The points of a file with other numbers of
-slots, as an earlier version wrote it, are copied to a new file, which then replaces it: if the process is killed during
-the copy, the next start copies again."""
+killed, nothing is lost; if the machine loses power, some seconds are. Reading never raises: a file of another kind, or
+with other numbers of slots, is started again from empty, and a slot that cannot be read counts as empty."""
 
 import contextlib
 import errno
 import logging
 import os
-import re
 import stat
 import struct
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 from zlib import crc32
@@ -28,19 +24,12 @@ SLOT: Final = 1024
 """In bytes."""
 _HEAD: Final = 4096
 _MAGIC: Final = b"taipan history 1\n"
-_DESCRIBED: Final = re.compile(re.escape(_MAGIC) + rb"%d \(([0-9, ]+)\) ([a-z_ ]+)\n" % SLOT)
-MAX_SLOTS: Final = 65_536
-"""Limit of a file of another version whose points are copied."""
 _PREFIX: Final = struct.Struct("<IH")
 """Checksum of the rest, and length of the point."""
 MAX_POINT: Final = SLOT - _PREFIX.size
 
 _FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
-SlotOf = Callable[[int, int], int]
-"""Return the slot of a point by its part and its time."""
-
-_encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(Point).decode
 
 
@@ -52,21 +41,18 @@ class RingFile:
         self._sizes = sizes
         self._file = -1
         self._head = _head(sizes)
-        self.size = _size(sizes)
+        self.size = _HEAD + SLOT * sum(sizes)
 
-    def open(self, slot_of: SlotOf) -> list[list[Point]]:
+    def open(self) -> list[list[Point]]:
         """Return the points of each part. Raises OSError if the file cannot be created."""
         self._file = os.open(self.path, _FLAGS, 0o600)
         try:
             found = os.fstat(self._file)
             if not stat.S_ISREG(found.st_mode):
                 raise OSError("is not a file")
-            content = _read(self._file, found.st_size) if found.st_size <= _size((MAX_SLOTS,)) else b""
-            sizes = _sizes_of(content)
-            if sizes == self._sizes:
-                return self._points(content, sizes)
-            if sizes is not None:
-                return self._copy(self._points(content, sizes), slot_of)
+            content = _read(self._file, found.st_size) if found.st_size == self.size else b""
+            if content.startswith(self._head) and len(content) == self.size:
+                return self._points(content)
             if found.st_size:
                 reason = "it is not a history file of this version" if content else f"it has {found.st_size} bytes"
                 logger.warning(
@@ -103,30 +89,11 @@ class RingFile:
             if isinstance(error, OSError) and error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
                 raise
 
-    def _copy(self, points: list[list[Point]], slot_of: SlotOf) -> list[list[Point]]:
-        """Write the points to a new file, which then replaces this one. Raises OSError; this one is unchanged then."""
-        new = self.path.with_name(f"{self.path.name}.new")
-        new.unlink(missing_ok=True)  # of a copy that a kill has interrupted
-        before, self._file = self._file, os.open(new, _FLAGS | os.O_EXCL, 0o600)
-        os.close(before)
-        try:
-            self._begin()
-            kept = [*points, *([] for _ in self._sizes)][: len(self._sizes)]
-            for part, of_part in enumerate(kept):
-                for point in sorted(of_part, key=lambda each: each.at):
-                    self.write(part, slot_of(part, point.at), _encode(point))
-            os.fsync(self._file)  # before the name: after a loss of power too, one of both files is complete
-            new.replace(self.path)
-        except BaseException:
-            new.unlink(missing_ok=True)
-            raise
-        return kept
-
-    def _points(self, content: bytes, sizes: tuple[int, ...]) -> list[list[Point]]:
+    def _points(self, content: bytes) -> list[list[Point]]:
         parts: list[list[Point]] = []
         damaged = 0
         place = _HEAD
-        for size in sizes:
+        for size in self._sizes:
             points = []
             for _ in range(size):
                 checksum, length = _PREFIX.unpack_from(content, place)
@@ -143,25 +110,9 @@ class RingFile:
         return parts
 
 
-def _size(sizes: tuple[int, ...]) -> int:
-    """Return the bytes of a file."""
-    return _HEAD + SLOT * sum(sizes)
-
-
 def _head(sizes: tuple[int, ...]) -> bytes:
     described = _MAGIC + f"{SLOT} {sizes} {' '.join(COLUMNS)}\n".encode()
     return (described + b"%08x\n" % crc32(described)).ljust(_HEAD, b"\0")
-
-
-def _sizes_of(content: bytes) -> tuple[int, ...] | None:
-    """Return the number of slots of each part; ``None`` if it is not a whole history file with these columns."""
-    found = _DESCRIBED.match(content)
-    if found is None:
-        return None
-    sizes = tuple(int(size) for size in found[1].replace(b" ", b"").split(b",") if size)
-    if len(content) != _size(sizes) or not content.startswith(_head(sizes)):
-        return None
-    return sizes
 
 
 def _point(slot: bytes, checksum: int, length: int) -> Point | None:

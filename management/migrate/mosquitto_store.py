@@ -97,11 +97,7 @@ class MosquittoRecords:
         for client in self._db.clients.values():
             facts = self._listener_at(client.port)
             interval, left_at = self._expiry(client)
-            owner: str | None = ""
-            if client.username and facts.proves_names:
-                owner = USERNAME_OWNER + client.username
-            elif self._db.version < 6:
-                owner = None  # the first session with the name has it
+            owner = USERNAME_OWNER + client.username if client.username and facts.proves_names else ""
             yield records.SessionStored(
                 self._numbers[client.client_id],
                 client.client_id,

@@ -455,15 +455,14 @@ class Access:
         node = found.nodes.get(client.client_id)
         if node is None:
             return None
-        args = (client.client_id, client.owner, client.username)
-        owner = await self._calls.on(node, self.owner_of_session, *args)
+        owner = await self._calls.on(node, self.owner_of_session, client.client_id, client.owner)
         return Outcome(reason_codes.NOT_AUTHORIZED, SESSION_OWNER, SESSION_BELONGS_TO + owner) if owner else None
 
-    def owner_of_session(self, client_id: str, owner: str, username: str | None) -> str:
+    def owner_of_session(self, client_id: str, owner: str) -> str:
         """Return the owner of the session on this node if it is not this client; empty if it is this client, or if
         there is no session or no owner."""
         session = self._server.broker.sessions.get(client_id)
-        return "" if session is None else owner_before(session, owner, username)
+        return "" if session is None else owner_before(session, owner)
 
     # ------------------------------------------------ clients that could connect
 

@@ -21,7 +21,7 @@ from ..configuration.known_secrets import is_known
 from ..configuration.settings import AppSettings
 from .durable_answer import check_store_writable, rows_of_a_size, wait_until_stored
 from .node_calls import NodeCalls
-from .refusal import EXISTS, RPC_ERROR, WRONG, WRONG_CREDENTIALS, Refusal, not_found, wrong
+from .refusal import EXISTS, WRONG, WRONG_CREDENTIALS, Refusal, not_found, wrong
 
 logger = logging.getLogger(__name__)
 
@@ -146,7 +146,6 @@ class Apps:
             raise Refusal(EXISTS, f"application {app_id} already exists")
         if secret is not None and is_known(secret):
             raise wrong("secret", "this is EMQX's published default: omit it, and the node generates a secret")
-        await self._check_scopes_known(scopes)
         check_store_writable(self._tables)
         secret = secret or generate()
         with rows_of_a_size():
@@ -160,24 +159,10 @@ class Apps:
         app = self._changeable(app_id)
         if app is None:
             raise not_found("application", app_id)
-        scopes = changes.get("scopes")
-        if isinstance(scopes, Sequence):
-            await self._check_scopes_known(scopes)
         check_store_writable(self._tables)
         with rows_of_a_size():
             self._table.put(app_id, msgspec.structs.replace(app, **changes))
         await wait_until_stored(self._tables)
-
-    async def _check_scopes_known(self, scopes: Sequence[str]) -> None:
-        """Check that every running node knows scopes: one that does not would accept all requests of the application.
-        Raises Refusal."""
-        if "all" in scopes or not self._calls.clustered:
-            return
-        # Nodes have this operation since they know scopes.
-        missing = (await self._calls.everywhere(self.uses_here)).missing
-        if missing:
-            why = "does not answer, or has a version that ignores scopes and would allow every request"
-            raise Refusal(RPC_ERROR, f"scopes: node {missing[0]} {why}")
 
     async def delete(self, app_id: str) -> bool:
         """Delete an application; return whether it existed."""

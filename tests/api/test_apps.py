@@ -11,7 +11,6 @@ import pytest
 from taipan.management.api.index import all_routes
 from taipan.management.http.app import SAY_EVERY
 from tests.support.api import APP_ID, SECRET, ApiClient, ManagedNode, assert_refused, managed_node
-from tests.support.fake_cluster import fake_nodes
 from tests.support.live import live
 
 pytestmark = pytest.mark.asyncio
@@ -289,17 +288,3 @@ async def test_the_last_use_survives_a_restart(tmp_path: Path) -> None:
         assert (await node.api.get("/apps/read")).data["last_used_at"] == last
         assert (await node.api.delete("/apps/read")).code == 0
         assert node.management.operations.apps.uses_here().keys() == {APP_ID}
-
-
-async def test_scopes_are_limited_only_if_every_node_knows_them() -> None:
-    async with fake_nodes(2) as nodes:
-        app = {"app_id": "reader", "name": "n", "scopes": ["read"]}
-        assert (await nodes.api.post("/apps", {**app, "app_id": "before"})).code == 0
-        known = nodes.hub.handlers[nodes[1].name].pop("operations.Apps.uses_here")  # an earlier version
-        assert_refused(await nodes.api.post("/apps", app), 500, 101, "ignores scopes")
-        assert (await nodes.api.post("/apps", {**app, "scopes": ["all"]})).code == 0
-        assert_refused(await nodes.api.put("/apps/reader", {"scopes": ["publish"]}), 500, 101, nodes[1].name)
-        assert (await nodes.api.get("/apps/reader")).data["scopes"] == ["all"]
-        assert (await nodes.api.put("/apps/before", {"name": "another", "scopes": ["all"]})).code == 0
-        nodes.hub.handlers[nodes[1].name]["operations.Apps.uses_here"] = known
-        assert (await nodes.api.put("/apps/reader", {"scopes": ["publish"]})).code == 0

@@ -3,11 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from taipan.broker.mqtt.packets import Will
-from taipan.broker.persistence.log import records
 from tests.support.api import ManagedNode, managed_node
 from tests.support.peer import Peer
 from tests.support.reason_codes import not_authorized
@@ -135,9 +133,7 @@ async def test_who_proves_no_name_shares_sessions_as_before() -> None:
         assert (await enter(node, 4, None))[:2] == (0, True)
 
 
-@pytest.mark.parametrize("known", [True, False])
-async def test_after_a_restart(known: bool, tmp_path: Path) -> None:
-    """``known`` False: the store is of a version that did not write the owner down, only what the client said."""
+async def test_after_a_restart(tmp_path: Path) -> None:
     config: dict[str, Any] = {
         "access": ACCESS, "node": {"data_dir": str(tmp_path)}, "durability": {"level": "disk"},
     }  # fmt: skip
@@ -145,32 +141,10 @@ async def test_after_a_restart(known: bool, tmp_path: Path) -> None:
         _, _, ann = await enter(node, 5, "ann")
         await ann.subscribe("mail", qos=1)
         await ann.drop()
-        session = node.server.broker.sessions.get("dev")
-        assert session is not None and session.owner == "username:ann"
-        if not known:
-            session.owner = None
-            assert node.server.broker.durability is not None
-            node.server.broker.durability.sessions.left(session)
     async with managed_node(**config) as node:
         session = node.server.broker.sessions.get("dev")
-        assert session is not None and session.owner == ("username:ann" if known else None)
+        assert session is not None and session.owner == "username:ann"
         for who in ("bob", None):
             assert (await enter(node, 5, who))[0] == 0x87
-        assert (await enter(node, 5, "ann"))[:2] == (0, True)
-        assert session.owner == "username:ann"
-
-
-async def test_sessions_of_older_stores_can_be_read() -> None:
-    row = [1, 7, "dev", "ann", 4, "h", 1, "z", "l", "", 1.0, 2.0, 3.0, 4, 5, False, False, 6]
-    stored = records.decode(msgspec.msgpack.encode(row))
-    assert isinstance(stored, records.SessionStored) and stored.owner is None
-
-
-async def test_nobodys_session_of_an_older_store(tmp_path: Path) -> None:
-    async with managed_node(access=ACCESS) as node:
-        await enter(node, 5, None)
-        session = node.server.broker.sessions.get("dev")
-        assert session is not None
-        session.owner = None
         assert (await enter(node, 5, "ann"))[:2] == (0, True)
         assert session.owner == "username:ann"

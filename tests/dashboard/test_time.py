@@ -29,7 +29,7 @@ def fill_history(data_dir: Path) -> None:
     data_dir.mkdir(mode=0o700)
     rings = list(zip(KEPT.values(), STEPS.values(), strict=True))
     file = RingFile(data_dir / "taipan.history", tuple(KEPT.values()))
-    file.open(lambda part, at: at // rings[part][1] % rings[part][0])
+    file.open()
     now = int(time.time())
     for part, (size, step) in list(enumerate(rings))[1:]:
         for place in range(now // step - size + 1, (now - 3600) // step):

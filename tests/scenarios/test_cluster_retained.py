@@ -14,8 +14,8 @@ from taipan.broker.cluster.nats.interface import HEADROOM
 from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.cluster.shared import retained
 from taipan.broker.cluster.shared.retained import BUCKET, ClusterRetained
-from taipan.broker.cluster.shared.unwritten import EARLIER, TABLE
-from taipan.broker.cluster.shared.values import EarlierRow, UnwrittenRow
+from taipan.broker.cluster.shared.unwritten import TABLE
+from taipan.broker.cluster.shared.values import UnwrittenRow
 from taipan.broker.cluster.wire import thing_key
 from taipan.broker.mqtt.constants import MESSAGE_EXPIRY_INTERVAL, PUBACK, USER_PROPERTY
 from taipan.broker.mqtt.message import Message
@@ -449,36 +449,6 @@ async def test_of_a_row_only_what_nats_does_not_have_is_written_after_a_kill() -
         await until_same(cluster, **{f"t/{number}": b"x%d" % number for number in range(300)})
         await until(lambda: not part(cluster[0]).pending)
         assert unwritten(cluster[0]) == []
-
-
-async def test_changes_in_rows_of_an_earlier_version_are_written_after_a_kill() -> None:
-    async with cluster_nodes(2, level="disk") as cluster:
-        await until(lambda: part(cluster[0]).joined)
-        await retain(cluster[0], "cleared", b"old")
-        await until_same(cluster, cleared=b"old")
-        await until(lambda: not part(cluster[0]).pending)
-        cluster.hub.lose_request = 1.0
-        await burst(cluster[0], 3, 3)
-        cluster[0].server.broker.retaining.clear("cleared")
-        topics = ["cleared", "t/0", "t/1", "t/2"]
-        await until(lambda: sorted(topic for row in unwritten(cluster[0]) for topic in row) == topics)
-        durability = cluster[0].server.broker.durability
-        assert durability is not None
-        rows, earlier = durability.tables.open(TABLE, UnwrittenRow), durability.tables.open(EARLIER, EarlierRow)
-        for key, row in list(rows.items()):
-            for each in row.topics:
-                earlier.put(each.topic, EarlierRow(row.bucket, each.base, each.at, each.moment))
-            rows.remove(key)
-        assert await durability.tables.stored()
-        await cluster.kill(0)
-        cluster.hub.lose_request = 0.0
-        await cluster.start(0)
-        await until_same(cluster, **{f"t/{number}": b"x%d" % number for number in range(3)})
-        await until(lambda: not part(cluster[0]).pending)
-        assert unwritten(cluster[0]) == []
-        durability = cluster[0].server.broker.durability
-        assert durability is not None
-        assert not [key for table, key, _ in durability.tables.rows() if table == EARLIER]
 
 
 async def test_two_nodes_that_write_batches_for_the_same_topics_agree() -> None:

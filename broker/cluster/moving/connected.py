@@ -85,7 +85,7 @@ class Connected:
         self._tell(self._here(client, clean_start))
 
     def _here(self, client: ClientInfo, clean_start: bool) -> Here:
-        return Here(client.client_id, client.stamp, client.owner, client.username, clean_start)
+        return Here(client.client_id, client.stamp, client.owner, clean_start)
 
     def _tell(self, here: Here) -> None:
         if not self._to_tell:
@@ -173,7 +173,7 @@ class Connected:
             return
         session = channel.session
         if session is not None and channels.access.settings.session_owner != "any":
-            owner = owner_before(session, here.owner, here.username)
+            owner = owner_before(session, here.owner)
             if owner:
                 # A client that is not the owner of the session disturbs no session: the other node disconnects its
                 # client.

@@ -55,7 +55,6 @@ class Take(msgspec.Struct, array_like=True, frozen=True):
 
     client_id: str
     owner: str
-    username: str | None
 
 
 class TakeAnswer(msgspec.Struct, array_like=True, frozen=True):
@@ -249,7 +248,7 @@ class NodeEvacuation:
             return ""
         self._turn += 1
         node = takers[self._turn % len(takers)]
-        ask = msgspec.msgpack.encode(Take(client_id, session.owner or "", session.client.username))
+        ask = msgspec.msgpack.encode(Take(client_id, session.owner))
         try:
             taken = self._calls.decoded(node, await self._calls.call(node, TAKE, ask), TakeAnswer)
         except (NodeUnreachable, CallFailed) as error:
@@ -283,7 +282,7 @@ class NodeEvacuation:
             return TakeAnswer("", _SOON)
         if self._claims.session_keys.busy(ask.client_id):
             return TakeAnswer()  # its client is connecting here
-        client = ClientInfo(self._context.node, ZoneSettings(), client_id=ask.client_id, username=ask.username)
+        client = ClientInfo(self._context.node, ZoneSettings(), client_id=ask.client_id)
         if ask.owner.startswith(USERNAME_OWNER):
             client.username = ask.owner.removeprefix(USERNAME_OWNER)
             client.proved_by = RESTORED
@@ -298,6 +297,4 @@ class NodeEvacuation:
 
 
 def _of(node: str, error: str) -> str:
-    if error.startswith("no such call"):
-        return f"{node}: its version is older and cannot accept sessions"
     return error if error.startswith(node) else f"{node}: {error}"

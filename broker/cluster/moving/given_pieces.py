@@ -24,7 +24,7 @@ from ...core.cluster import CallFailed, NodeUnreachable
 from ...mqtt.message import Delivery
 from ...persistence.stored_message import stored_of
 from ...session.session import Session
-from ..calls import NO_SUCH_CALL, Calls
+from ..calls import Calls
 from ..context import ClusterContext
 from ..members.members import Members
 from ..tasks import Tasks
@@ -135,10 +135,6 @@ class GivenPieces:
                 taken = bool(await self._calls.call(row.node, IS_TAKEN, question))
             except NodeUnreachable as error:
                 raise CallFailed(f"{row.node} may have a piece of it, and is away: {error}") from None
-            except CallFailed as error:
-                if NO_SUCH_CALL not in str(error):
-                    raise
-                taken = False
             if self._given.get(client_id) is not row:
                 raise CallFailed("another operation on it is in progress")
             if taken:

@@ -14,10 +14,11 @@ Messages of C follow its marks, and each later move takes C into account.
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import Final
 
 from ...core.cluster import CallFailed, NodeUnreachable
-from ..calls import NO_SUCH_CALL, Calls
+from ..calls import Calls
 from ..changes import until
 from ..context import ClusterContext
 from ..links.link_receiver import LinkReceiver
@@ -67,14 +68,9 @@ class Greeting:
             left = end - loop.time()
             if left <= 0.0:
                 return node
-            try:
+            with suppress(NodeUnreachable, CallFailed):
                 await self._calls.call(node, GREET, self._context.wire.uid.encode(), min(left, longest))
                 return ""
-            except NodeUnreachable:
-                pass
-            except CallFailed as error:
-                if NO_SUCH_CALL in str(error):
-                    return ""
             await asyncio.sleep(_AGAIN)
         return ""
 

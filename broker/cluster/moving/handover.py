@@ -466,7 +466,7 @@ class Handover:
         """Ask a node for a session whose key has this revision. ``waits``: returns whether the client still waits.
         ``absent``: as in ``Prepare``."""
         check = self.checks_owner
-        ask = Prepare(client.client_id, move, revision, client.owner, client.username, check, clean_start, absent)
+        ask = Prepare(client.client_id, move, revision, client.owner, check, clean_start, absent)
         most = self._context.settings.call_timeout
         self._asking[move] = waits
         try:

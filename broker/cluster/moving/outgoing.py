@@ -215,7 +215,7 @@ class Outgoing:
         session = self._broker.sessions.get(client_id)
         if session is None:
             return self._over(client_id, GONE)
-        owner = owner_before(session, ask.owner, ask.username) if ask.check_owner else ""
+        owner = owner_before(session, ask.owner) if ask.check_owner else ""
         if owner:
             return Prepared(OF_ANOTHER, f"the session belongs to {owner}")
         channel = self._context.channels.channels.get(client_id)

@@ -570,7 +570,7 @@ class SessionKeys:
     def _key_here(self, session: Session, earlier: dict[str, bool]) -> SessionKey:
         wire = self._context.wire
         giver = self._moves.giver(session.client_id)
-        return SessionKey(session.client_id, self._context.node, wire.uid, session.owner or "", False, earlier, giver)
+        return SessionKey(session.client_id, self._context.node, wire.uid, session.owner, False, earlier, giver)
 
     def _key_of_ended(self, client_id: str, earlier: dict[str, bool]) -> SessionKey | None:
         """Return the value that the key of an ended session needs, or ``None`` if no node could mistake its copy for

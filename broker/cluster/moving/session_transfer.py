@@ -48,7 +48,6 @@ class Prepare(msgspec.Struct, array_like=True, frozen=True):
     move: str
     revision: int
     owner: str
-    username: str | None
     check_owner: bool
     clean_start: bool
     absent: bool = False

@@ -11,11 +11,9 @@ from typing import Final
 from ...persistence.tables import Tables
 from .bucket_life import BucketLife
 from .retained_order import RetainedChange
-from .values import EarlierRow, UnwrittenRow, UnwrittenTopic
+from .values import UnwrittenRow, UnwrittenTopic
 
 TABLE: Final = "retained_changes"
-EARLIER: Final = "retained_unwritten"
-"""The table of an earlier version."""
 _PER_ROW: Final = 512
 """Maximum number of changes in a row. The fewer there are, the sooner the row is removed."""
 
@@ -25,7 +23,6 @@ class Unwritten:
 
     def __init__(self, tables: Tables, life: BucketLife) -> None:
         self._table = tables.open(TABLE, UnwrittenRow)
-        self._earlier = tables.open(EARLIER, EarlierRow)
         self._tables = tables
         self._life = life
         self._number = 0
@@ -38,10 +35,7 @@ class Unwritten:
     def start(self) -> list[tuple[str, UnwrittenTopic]]:
         """Return the changes in the rows, each with its bucket, the oldest first. The rows are removed, so the caller
         has to note these changes again."""
-        found = []
-        for topic, earlier in list(self._earlier.items()):
-            found.append((earlier.bucket, UnwrittenTopic(topic, earlier.base, earlier.at, earlier.moment)))
-            self._earlier.remove(topic)
+        found: list[tuple[str, UnwrittenTopic]] = []
         for key, row in sorted(self._table.items(), key=lambda each: int(each[0])):
             found += [(row.bucket, each) for each in row.topics]
             self._table.remove(key)

@@ -66,12 +66,3 @@ class UnwrittenRow(msgspec.Struct, array_like=True, frozen=True):
 
     bucket: str
     topics: list[UnwrittenTopic]
-
-
-class EarlierRow(msgspec.Struct, array_like=True, frozen=True):
-    """A row of table ``retained_unwritten`` of an earlier version: one change, keyed by its topic."""
-
-    bucket: str
-    base: int
-    at: float
-    moment: Moment = BEFORE

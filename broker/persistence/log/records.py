@@ -20,8 +20,8 @@ class BaseRecord(msgspec.Struct, array_like=True, gc=False):
 
 
 class SessionStored(BaseRecord, tag=1):
-    """A session exists. ``disconnected_at`` is 0 while its client is connected. ``owner``: as in ``ClientInfo``,
-    None if an older version wrote the record."""
+    """A session exists. ``disconnected_at`` is 0 while its client is connected. ``owner``: as in
+    ``ClientInfo``."""
 
     number: int
     client_id: str
@@ -40,7 +40,7 @@ class SessionStored(BaseRecord, tag=1):
     clean_start: bool
     is_bridge: bool
     last_packet_id: int
-    owner: str | None = None
+    owner: str
 
 
 class SessionEnded(BaseRecord, tag=2):

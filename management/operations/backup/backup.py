@@ -29,7 +29,7 @@ from taipan.ruleengine.engine import RuleEngine
 from taipan.ruleengine.error import RuleEngineError
 from taipan.ruleengine.rules.import_check import ImportCheck
 
-from ...configuration.known_secrets import SlowHashes, is_known_hash
+from ...configuration.known_secrets import SlowHashes
 from ...configuration.settings import ManagementSettings
 from ..alarm_targets import AlarmTargets
 from ..alarm_thresholds import AlarmThresholds
@@ -570,8 +570,7 @@ class Backup:
             yield from self._store_rules(subject, rules)
         server.access.authorization.forget_decisions()
         for app in plan.apps:
-            if not is_known_hash(app.secret_hash):  # a plan of an older version may contain one
-                self._apps.put(self._apps.as_imported(app))  # one of a migration may have no scopes yet
+            self._apps.put(self._apps.as_imported(app))  # one of a migration may have no scopes yet
             yield
         for dashboard_user in plan.dashboard_users:
             self._dashboard_users.put(dashboard_user)

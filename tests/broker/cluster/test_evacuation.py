@@ -9,11 +9,10 @@ import pytest
 import pytest_asyncio
 
 from taipan.broker.cluster.moving import evacuation
-from taipan.broker.cluster.moving.evacuation import ALARM, CAN, GRACE, TAKE, NodeEvacuation
+from taipan.broker.cluster.moving.evacuation import ALARM, GRACE, TAKE, NodeEvacuation
 from taipan.broker.cluster.moving.handover import Handover
 from taipan.broker.cluster.moving.outgoing import Outgoing
 from taipan.broker.cluster.moving.session_transfer import BUSY, Prepare, Prepared
-from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.core.cluster import STOPPED, ChangeRefused
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.packets import Will
@@ -408,16 +407,6 @@ async def test_nor_do_all_begin_at_once(cluster: ClusterNodes) -> None:
     orders = [cluster[number].server.cluster.evacuate() for number in range(3)]
     done = await asyncio.gather(*orders, return_exceptions=True)
     assert sum(each is None for each in done) < 3
-
-
-async def test_a_node_of_an_older_version_takes_none(tmp_path: Path) -> None:
-    async with cluster_nodes(2, directory=tmp_path, level="disk") as cluster:
-        other = cluster[1].server.cluster
-        assert isinstance(other, NatsCluster)
-        for method in (CAN, TAKE):
-            del other.calls._handlers[method]
-        with pytest.raises(ChangeRefused, match=r"n2@127\.0\.0\.1: its version is older and cannot accept sessions"):
-            await cluster[0].server.cluster.evacuate()
 
 
 async def test_a_session_that_was_left_while_the_clock_was_ahead_moves_too(tmp_path: Path) -> None:

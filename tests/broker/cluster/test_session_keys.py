@@ -644,7 +644,7 @@ async def test_a_session_that_was_asked_for_and_then_begun_anew_does_not_come_ba
         far = cluster.part(1)
         known = far.session_keys.place("s")
         assert known is not None
-        ask = Prepare("s", "move", known.revision, "", None, False, False)
+        ask = Prepare("s", "move", known.revision, "", False, False)
         await far.calls.call(cluster.name(0), PREPARE, msgspec.msgpack.encode(ask))
         cluster.partition({0}, {1}, quorum=1)
         await until(lambda: far.members()[0].status == STOPPED)

@@ -12,8 +12,8 @@ import pytest
 from taipan.management.configuration.settings import HistorySettings, ManagementSettings
 from taipan.management.history import disk_thread
 from taipan.management.history.history import FILE, History, Ring, decoded
-from taipan.management.history.point import FIGURES, Point, Resolution
-from taipan.management.history.ring_file import MAX_POINT, RingFile
+from taipan.management.history.point import FIGURES, Point
+from taipan.management.history.ring_file import MAX_POINT
 from taipan.ruleengine.config import RuleEngineSettings
 from tests.support.api import ManagedNode
 from tests.support.node import make_settings
@@ -135,30 +135,6 @@ async def test_ten_minutes_are_made_of_their_minutes(tmp_path: Path) -> None:
         await at(node, *(NOON + 901 + second for second in range(300)))
         assert [point.at for point in long(history)] == [NOON, NOON + 600, NOON + 1200]
         assert long(history)[-1].seconds == pytest.approx(600, abs=2)
-
-
-async def test_an_upgrade_keeps_the_past(tmp_path: Path) -> None:
-    """A file of version 0.1, which had an hour of seconds and a day of minutes, becomes one with 30 days."""
-    rings: dict[int, Resolution] = {0: "second", 1: "minute"}
-    steps, sizes = (1, 60), (3600, 1440)
-    before = RingFile(tmp_path / FILE, sizes)
-    before.open(lambda part, at: at // steps[part] % sizes[part])
-    for part, step in enumerate(steps):
-        for place in range(sizes[part]):
-            time = int(NOON) - step * place
-            point = Point(time, float(step), [place] * len(FIGURES), {"banned": 1})
-            before.write(part, time // step % sizes[part], msgspec.msgpack.encode(point))
-    before.close()
-    async with node_at(tmp_path, NOON + 0.5) as node:
-        history = node.management.history
-        for part, resolution in rings.items():
-            found = history.between(resolution, 0, history.now)
-            expected = range(int(NOON) - steps[part] * (sizes[part] - 1), int(NOON) + 1, steps[part])
-            assert [decoded(each).at for each in found] == list(expected)
-        assert [point.at for point in long(history)] == [int(NOON) - 600 * place for place in range(143, -1, -1)]
-        assert long(history)[-1].drops == {"banned": 1}
-    async with node_at(tmp_path, NOON + 1.5) as node:
-        assert len(minutes(node.management.history)) == 1440 and len(long(node.management.history)) == 144
 
 
 async def test_what_is_too_old_or_to_come_is_not_shown(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """The file of the points: what was written is read again, and no content keeps a node from starting."""
 
-import errno
 import logging
 import os
 from pathlib import Path
@@ -15,10 +14,6 @@ SIZES = (8, 3)
 HEAD = 4096
 
 
-def slot_of(part: int, at: int) -> int:
-    return at // (1, 60)[part] % SIZES[part]
-
-
 def point(at: int) -> Point:
     return Point(at, 1.0, [at % 100] * len(FIGURES), {"reason": 0.5})
 
@@ -30,7 +25,7 @@ def encoded(at: int) -> bytes:
 def filled(path: Path) -> bytes:
     """A file with points in some slots of both parts; its bytes."""
     file = RingFile(path, SIZES)
-    file.open(slot_of)
+    file.open()
     for at in range(6):
         file.write(0, at, encoded(1000 + at))
     file.write(1, 2, encoded(60))
@@ -41,11 +36,11 @@ def filled(path: Path) -> bytes:
 def read(path: Path) -> list[list[int]]:
     """The times of the points in it, opened as a start does."""
     file = RingFile(path, SIZES)
-    parts = file.open(slot_of)
+    parts = file.open()
     file.write(0, 7, encoded(2000))  # it can be written to, whatever it was
     file.close()
     assert path.stat().st_size == HEAD + SLOT * sum(SIZES)
-    assert [each.at for each in RingFile(path, SIZES).open(slot_of)[0]][-1] == 2000
+    assert [each.at for each in RingFile(path, SIZES).open()[0]][-1] == 2000
     return [[each.at for each in part] for part in parts]
 
 
@@ -63,13 +58,13 @@ def test_a_new_file_is_empty_and_has_all_its_room(tmp_path: Path) -> None:
 def test_what_was_written_is_read_again(tmp_path: Path) -> None:
     filled(tmp_path / "h")
     file = RingFile(tmp_path / "h", SIZES)
-    assert file.open(slot_of) == [[point(1000 + at) for at in range(6)], [point(60)]]
+    assert file.open() == [[point(1000 + at) for at in range(6)], [point(60)]]
 
 
 def test_a_slot_is_written_over(tmp_path: Path) -> None:
     filled(tmp_path / "h")
     file = RingFile(tmp_path / "h", SIZES)
-    file.open(slot_of)
+    file.open()
     file.write(0, 0, msgspec.msgpack.encode(Point(1008, 1.0, [0] * len(FIGURES), {})))
     file.close()
     assert read(tmp_path / "h") == [[1008, *ALL[0][1:]], [60]]
@@ -139,7 +134,7 @@ def test_any_bytes_are_read(tmp_path: Path) -> None:
 def test_a_point_of_other_columns_is_left_out(tmp_path: Path) -> None:
     filled(tmp_path / "h")
     file = RingFile(tmp_path / "h", SIZES)
-    file.open(slot_of)
+    file.open()
     file.write(0, 3, msgspec.msgpack.encode(Point(1003, 1.0, [1, 2], {})))
     file.write(0, 4, msgspec.msgpack.encode(["no", "point"]))
     file.write(0, 5, b"\xc1")
@@ -151,11 +146,11 @@ def test_the_largest_point_fits(tmp_path: Path) -> None:
     large = Point(7, 1.0, [1.5] * len(FIGURES), {"x" * (MAX_POINT - 176): 1.5})
     assert MAX_POINT - 10 < len(msgspec.msgpack.encode(large)) <= MAX_POINT
     file = RingFile(tmp_path / "h", SIZES)
-    file.open(slot_of)
+    file.open()
     file.write(0, 7, msgspec.msgpack.encode(large))
     file.write(1, 0, encoded(60))
     file.close()
-    assert RingFile(tmp_path / "h", SIZES).open(slot_of) == [[large], [point(60)]]
+    assert RingFile(tmp_path / "h", SIZES).open() == [[large], [point(60)]]
 
 
 def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
@@ -165,87 +160,17 @@ def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "target")
     for name in ("directory", "pipe", "link", "nowhere/h"):
         with pytest.raises(OSError):
-            RingFile(tmp_path / name, SIZES).open(slot_of)
+            RingFile(tmp_path / name, SIZES).open()
     assert (tmp_path / "target").read_bytes() == b""
 
 
-@pytest.mark.parametrize("sizes", [(8,), (20,), (4, 2), (20, 5, 9)])
-def test_the_points_of_a_file_with_other_sizes_are_copied(
+@pytest.mark.parametrize("sizes", [(8,), (20,), (4, 2), (3, 8), (20, 5, 9)])
+def test_a_file_with_other_sizes_is_begun_anew(
     tmp_path: Path, sizes: tuple[int, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
     before = RingFile(tmp_path / "h", sizes)
-    before.open(slot_of)
-    times = range(1000, 1000 + sizes[0])
-    for at in times:
-        before.write(0, at % sizes[0], encoded(at))
-    if len(sizes) > 1:
-        before.write(1, 0, encoded(60))
-    before.close()
-    minutes = [point(60)] if len(sizes) > 1 else []
-    file = RingFile(tmp_path / "h", SIZES)
-    parts = file.open(slot_of)
-    assert [sorted(each.at for each in parts[0]), parts[1]] == [list(times), minutes]
-    file.close()
-    # As many as there is room for, the latest ones, at their places.
-    kept = [point(at) for at in sorted(times[-8:], key=lambda at: at % 8)]
-    assert RingFile(tmp_path / "h", SIZES).open(slot_of) == [kept, minutes]
-    assert (tmp_path / "h").stat().st_size == HEAD + SLOT * sum(SIZES)
-    assert not caplog.text
-
-
-class Killed(BaseException):
-    """The process ends here."""
-
-
-@pytest.mark.parametrize("writes", range(9))
-def test_a_kill_during_the_copy_loses_no_point(
-    tmp_path: Path, writes: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """After each number of writes the file of the earlier version, or the complete new one, is in place."""
-    before = RingFile(tmp_path / "h", (7,))
-    before.open(slot_of)
-    for at in range(1000, 1007):
-        before.write(0, at % 7, encoded(at))
-    before.close()
-    left = writes
-    pwrite = os.pwrite
-
-    def write_until_killed(file: int, data: bytes, place: int) -> int:
-        nonlocal left
-        if not left:
-            raise Killed
-        left -= 1
-        return pwrite(file, data, place)
-
-    # A killed process does not remove its new file either.
-    monkeypatch.setattr(os, "pwrite", write_until_killed)
-    monkeypatch.setattr(Path, "unlink", lambda path, missing_ok=False: None)
-    try:
-        RingFile(tmp_path / "h", SIZES).open(slot_of)
-    except Killed:
-        pass
-    else:
-        assert writes == 8  # the head and seven points
-    monkeypatch.undo()
-    parts = RingFile(tmp_path / "h", SIZES).open(slot_of)
-    assert sorted(each.at for each in parts[0]) == list(range(1000, 1007))
-    assert not caplog.text
-    assert [each.name for each in tmp_path.iterdir()] == ["h"]
-    assert (tmp_path / "h").stat().st_mode & 0o777 == 0o600
-
-
-def test_a_full_disk_during_the_copy_leaves_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = RingFile(tmp_path / "h", (8,))
-    before.open(slot_of)
+    before.open()
     before.write(0, 0, encoded(1000))
     before.close()
-    content = (tmp_path / "h").read_bytes()
-
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(OSError, match="No space"):
-        RingFile(tmp_path / "h", SIZES).open(slot_of)
-    assert [each.name for each in tmp_path.iterdir()] == ["h"]
-    assert (tmp_path / "h").read_bytes() == content
+    assert read(tmp_path / "h") == NONE
+    assert "history_damaged" in caplog.text

@@ -150,14 +150,6 @@ async def test_rules_of_a_plan_are_in_force_before_a_client_is_let_in(
         assert (await node.api.get("/rules/rule:1")).data["metrics"][0]["matched"] == 1
 
 
-async def test_a_plan_with_a_known_secret_opens_nothing(tmp_path: Path) -> None:
-    """One that an older version has left."""
-    app = App("admin", hashlib.sha256(b"public").digest())
-    (tmp_path / PLAN_FILE).write_bytes(b"".join(written_plan("name", Plan(apps=[app]))))
-    async with managed_node(**disk(tmp_path)) as node:
-        assert node.management.operations.apps.check("admin", "public") is None
-
-
 async def test_a_plan_that_a_crash_has_left_has_alarms_and_scopes(tmp_path: Path) -> None:
     plan = Plan(
         apps=[App("key", hashlib.sha256(b"long").digest(), scopes=())],  # a migration writes it without scopes
