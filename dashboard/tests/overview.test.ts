@@ -1,4 +1,5 @@
 import { describe, expect, it } from "vitest";
+import { behind, ofCounter } from "../src/pages/overview/behind";
 import { type State, troubles } from "../src/pages/overview/health";
 import { type Figures, type Monitor, Series, changes } from "../src/series";
 
@@ -86,6 +87,13 @@ describe("health", () => {
     expect(said(state({}, { tls_timeout: 5 }))).toContain("mostly because of slow TLS handshakes.");
     expect(said(state({}, { cluster_truncated: 5 }))).toContain("data of other nodes that was not accepted (cluster_truncated).");
     expect(said(state({}, { of_some_kind: 5 }))).toContain("mostly because of of_some_kind.");
+  });
+
+  it("knows a counter that ends with a value, and where to look for one without clients", () => {
+    const known = new Map([["webhook_failed_<reason>", 1], ["banned", 2]]);
+    expect(["webhook_failed_http_500", "banned", "webhook_dropped_memory", "banned_"].map((name) => ofCounter(known, name))).toEqual([1, 2, undefined, undefined]);
+    expect(behind("rule_row_retry_attempts")).toBe("#/rules/resources");
+    expect(said(state({}, { bridge_quota_exceeded: 5 }))).toContain("mostly because of messages that an MQTT bridge could not publish.");
   });
 
   it("leads from an alarm to its cause", () => {

@@ -17,8 +17,9 @@ Kind = Literal["client", "message", "socket", "delivery", "node", "other"]
 
 
 class Reason(NamedTuple):
-    """The explanation of a reason. ``settings``: the settings that may have decided, as in the log; ``<n>`` and
-    similar parts are placeholders. ``advice``: what to do; empty: what ``ADVICE`` has for the reason."""
+    """The explanation of a reason. ``settings``: the settings that may have decided, as in the log. ``<n>`` and
+    similar parts of a setting, and at the end of a reason, are placeholders. ``advice``: what to do; empty: what
+    ``ADVICE`` has for the reason."""
 
     kind: Kind
     reason: str
@@ -978,6 +979,106 @@ REASONS: Final = (
         ("dashboard.openid",),
         "too many logins by OpenID Connect at a time, or too many that wait after wrong ones",
     ),
+    Reason("other", "dashboard_login_busy", ("access.guesses",), "too many dashboard logins at a time"),
+    Reason(
+        "other",
+        "live_streams",
+        ("management.max_live_streams",),
+        "too many readers of GET /live at a time, such as open pages of the dashboard",
+    ),
+    Reason(
+        "other",
+        "rule_row_buffer_full",
+        ("ruleengine.buffer_messages", "ruleengine.buffer_bytes"),
+        "a row was not accepted: too many rows wait for its resource",
+    ),
+    Reason(
+        "other",
+        "rule_row_refused",
+        (),
+        "the other system refused a row",
+        "Rules > Resources shows the resource's last error, and its dead letters.",
+    ),
+    Reason(
+        "other",
+        "rule_row_retry_attempts",
+        ("ruleengine.retry_attempts",),
+        "the other system answered all attempts to deliver a row with an error",
+        "Rules > Resources shows the resource's last error, and its dead letters.",
+    ),
+    Reason(
+        "other",
+        "rule_row_retry_for",
+        ("retry_for",),
+        "a row was not delivered within the retry_for of its action",
+    ),
+    Reason(
+        "other",
+        "rule_row_dead_letters",
+        ("ruleengine.dead_letters", "ruleengine.dead_letter_bytes"),
+        "the oldest dead letter of a resource was deleted: the limit has been reached",
+    ),
+    Reason(
+        "other",
+        "rules_chained_rate",
+        ("ruleengine.max_chained_rate",),
+        "actions failed: too many messages that rules publish for messages of other rules",
+        "Look for rules that publish to each other's topics.",
+    ),
+    Reason(
+        "other",
+        "webhook_dropped_queue_full",
+        ("webhook.max_queued", "webhook.max_queued_bytes"),
+        "an event was dropped: too many wait for the web hook's server",
+    ),
+    Reason("other", "webhook_dropped_memory", ("limits.memory",), "events of the web hook were dropped to save memory"),
+    Reason(
+        "other",
+        "webhook_dropped_stopped",
+        ("ruleengine.close_timeout",),
+        "the node stopped before all events of the web hook were sent",
+    ),
+    Reason(
+        "other",
+        "webhook_failed_<reason>",
+        ("webhook.url",),
+        "the web hook's server gave no answer, or an error; an event is sent once",
+    ),
+    Reason(
+        "other",
+        "exhook_dropped_queue_full",
+        ("exhook.max_queued", "exhook.max_queued_bytes"),
+        "an event was dropped: too many wait for a provider of exhook",
+    ),
+    Reason("other", "exhook_dropped_memory", ("limits.memory",), "events of exhook were dropped to save memory"),
+    Reason(
+        "other",
+        "exhook_dropped_stopped",
+        ("ruleengine.close_timeout",),
+        "the node stopped before all events of exhook were sent",
+    ),
+    Reason(
+        "other", "exhook_dropped_down", ("exhook.servers",), "an event was dropped: the exhook provider is disconnected"
+    ),
+    Reason(
+        "other",
+        "exhook_failed_<reason>",
+        ("exhook.servers", "exhook.request_timeout"),
+        "an exhook provider gave no answer, or one that cannot be used",
+    ),
+    Reason("other", "exhook_message_stopped", ("exhook.servers",), "an exhook provider stopped a message"),
+    Reason(
+        "other",
+        "bridge_<reason>",
+        ("ingress.local_topic",),
+        "a message from the remote broker of an MQTT bridge was not accepted",
+    ),
+    Reason(
+        "other",
+        "kafka_<reason>",
+        (),
+        "a record from Kafka was skipped: it cannot be published, or was refused",
+    ),
 )
 
 _COUNTED: Final[dict[str, tuple[str, ...]]] = {
@@ -1029,7 +1130,9 @@ def explained_reasons(query: ReasonsQuery) -> list[ReasonRecord]:
     """Return the reasons that match the query."""
     records = [_record(each) for each in _reasons() if query.kind is None or each.kind == query.kind]
     wanted = query.reason
-    return [each for each in records if wanted is None or wanted == each.reason or wanted in each.counters]
+    if wanted is None:
+        return records
+    return [each for each in records if any(_fits(name, wanted) for name in (each.reason, *each.counters))]
 
 
 def text_of(event: str, reason: str, setting: str) -> str:
@@ -1057,9 +1160,9 @@ def _advice(event: str, reason: str) -> str:
     return ADVICE.get(f"{event}.{reason}") or ADVICE.get(reason, "")
 
 
-def _fits(pattern: str, setting: str) -> bool:
-    """Return whether a setting matches a pattern: ``access.rules.<n>`` matches ``access.rules.3``."""
-    return setting == pattern or ("<" in pattern and setting.startswith(pattern.partition("<")[0]))
+def _fits(pattern: str, name: str) -> bool:
+    """Return whether a name matches a pattern: ``access.rules.<n>`` matches ``access.rules.3``."""
+    return name == pattern or ("<" in pattern and name.startswith(pattern.partition("<")[0]))
 
 
 def _record(reason: Reason) -> ReasonRecord:

@@ -45,7 +45,7 @@ def keys(page: str, *path: str) -> set[str]:
         assert found is not None, (page, path)
         text = found[1]
         indent += "  "
-    return set(re.findall(rf'(?m)^{indent}"?([\w.]+)"?: ', text))
+    return set(re.findall(rf'(?m)^{indent}"?([\w.<>]+)"?: ', text))
 
 
 def counted() -> set[str]:

@@ -1,6 +1,8 @@
 """/reasons: every reason that the log's page has, with the same words; and what the code counts is among them."""
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,10 +12,11 @@ from taipan.broker.mqtt import reason_codes
 from taipan.broker.session import protocols
 from taipan.management.history.figures import DROPS
 from taipan.management.operations.advice import ADVICE
-from taipan.management.operations.reasons import REASONS, advice_of, text_of
+from taipan.management.operations.reasons import REASONS, ReasonsQuery, advice_of, explained_reasons, text_of
 from tests.support.api import assert_refused, managed_node
 
-PAGE = (Path(__file__).parents[2] / "docs" / "log.md").read_text("utf-8")
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "log.md").read_text("utf-8")
 SECTIONS = {
     "Why a client was refused or lost": ("client", 2),
     "Why a message or subscription was refused": ("message", 1),
@@ -76,6 +79,50 @@ def test_advice_is_about_reasons_that_there_are() -> None:
 )
 def test_advice_fits_the_setting_that_decided(event: str, reason: str, setting: str, about: str) -> None:
     assert about in advice_of(event, reason, setting)
+
+
+def literal(node: ast.expr) -> str:
+    """Return the text that an expression is, or begins with."""
+    if isinstance(node, ast.JoinedStr):
+        node = node.values[0]
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+def counted_in_the_code() -> Iterator[tuple[str, str]]:
+    """Yield the names under which the code counts refusals, as far as they are literals, with their file: of one that
+    ends with a value, ``webhook_failed_``."""
+    for package in ("broker", "ruleengine", "management"):
+        for file in sorted((ROOT / package).rglob("*.py")):
+            for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+                if not isinstance(node, ast.Call) or not node.args or "cluster" in file.parts:
+                    continue
+                called = ast.unparse(node.func).rpartition(".")[2]
+                first = literal(node.args[0])
+                if called == "_count_drop":
+                    yield f"rule_row_{first}", file.name
+                elif called == "_note" and first:
+                    yield f"{first}_{literal(node.args[1])}", file.name
+                elif first and ast.unparse(node.func).endswith(".refusals.add"):
+                    yield first, file.name
+
+
+def test_what_the_code_counts_is_explained() -> None:
+    known = [name for each in explained_reasons(ReasonsQuery()) for name in each.counters]
+    counted = dict(counted_in_the_code())
+    assert len(counted) > 20
+    prefixes = tuple(name.partition("<")[0] for name in known if "<" in name)
+    missing = {
+        name: file
+        for name, file in counted.items()
+        if not name.startswith(prefixes) and not any(each.startswith(name) for each in known)
+    }
+    assert not missing
+
+
+@pytest.mark.parametrize("name", ["webhook_failed_http_500", "bridge_quota_exceeded", "webhook_failed_<reason>"])
+def test_a_name_that_ends_with_a_value_is_found(name: str) -> None:
+    (found,) = explained_reasons(ReasonsQuery(reason=name))
+    assert found.text and name.startswith(found.reason.partition("<")[0])
 
 
 def test_every_reason_of_a_dropped_delivery_is_explained() -> None:

@@ -53,13 +53,15 @@ export function Change({ kind, disabled, title, operates, ...rest }: ButtonProps
 
 /** The field that `/` goes to. */
 export function Search(props: { label: string; value: string; onInput: (event: Event) => void; placeholder?: string }) {
+  const said = props.placeholder ?? props.label;
   return (
     <input
       type="search"
       class="search"
+      size={said.length}
       data-search
       aria-label={props.label}
-      placeholder={props.placeholder ?? props.label}
+      placeholder={said}
       value={props.value}
       onInput={props.onInput}
       autocomplete="off"

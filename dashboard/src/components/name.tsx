@@ -8,10 +8,10 @@ const SHOWN = 120;
 /** Up to so many characters a name stands in one line. */
 const SHORT = 24;
 
-/** A long topic is broken behind a level, where it can be. */
+/** A long topic or name is broken behind a level or a part, where it can be; sentences are, between words. */
 function broken(text: string): ComponentChildren {
-  if (text.length <= SHORT || !text.includes("/")) return text;
-  return text.split("/").map((level, index, all) => (index === all.length - 1 ? level : [level, "/", <wbr />]));
+  if (text.length <= SHORT) return text;
+  return text.split(text.includes(" ") ? /(?<=\/)/ : /(?<=[/._])/).map((part, index) => (index === 0 ? part : [<wbr />, part]));
 }
 
 /**

@@ -30,6 +30,8 @@ export interface Column<T> {
   right?: boolean;
   /** In one line. */
   nowrap?: boolean;
+  /** Sentences: wide enough to read them. */
+  prose?: boolean;
   /** Shown only when it was chosen. */
   off?: boolean;
   /** Always shown: the name of the row. */
@@ -185,7 +187,7 @@ export function Table<T>(props: Common<T> & { rows: T[]; busy?: boolean; foot?: 
       {shown.map((column) => {
         const copied = column.copy?.(row);
         return (
-          <td key={column.key} class={column.right ? "right" : column.nowrap ? "nowrap" : ""} data-label={column.title} {...role("cell")}>
+          <td key={column.key} class={column.right ? "right" : column.nowrap ? "nowrap" : column.prose ? "prose" : ""} data-label={column.title} {...role("cell")}>
             {column.render(row)}
             {copied ? <Copy text={copied} /> : null}
           </td>

@@ -97,7 +97,7 @@ function shown(many: boolean): Column<Refused>[] {
     { key: "user", room: "medium", title: columns.user, sort: (row) => row.username, render: (row) => <Name text={row.username} /> },
     { key: "address", room: "wide", title: columns.address, nowrap: true, sort: (row) => row.peerhost, render: (row) => row.peerhost },
     {
-      key: "meaning", room: "medium",
+      key: "meaning", room: "medium", prose: true,
       title: columns.meaning,
       render: (row) => (
         <>

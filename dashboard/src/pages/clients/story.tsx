@@ -113,6 +113,7 @@ export function Story({ events }: { events: Event[] }) {
         { key: "setting", room: "medium", title: texts.story.setting, render: (event) => (event.setting === "-" || event.setting === "" ? "–" : <code><Name text={event.setting} /></code>) },
         {
           key: "meaning",
+          prose: true,
           title: texts.story.meaning,
           render: (event) => (
             <>

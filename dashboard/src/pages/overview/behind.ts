@@ -2,8 +2,14 @@
 
 import { link } from "../../router";
 
-/** Counters that no client stands behind: the lists of clients do not have them. */
-const OF_NOBODY = new Set(["messages.dropped.no_subscribers"]);
+/** Where to look for a counter without clients, by the beginning of its name: the lists of clients do not have it. */
+const OF_NOBODY: [string, string][] = [
+  ["messages.dropped.no_subscribers", link(["top", "topics"])],
+  ["rule_row_", link(["rules", "resources"])],
+  ["bridge_", link(["rules", "resources"])],
+  ["kafka_", link(["rules", "resources"])],
+  ["rules_", link(["rules"])],
+];
 
 /** Whether the counter is of deliveries that a subscriber missed; else something was refused. */
 export function isLost(counter: string): boolean {
@@ -12,9 +18,19 @@ export function isLost(counter: string): boolean {
 
 /** The clients behind a reason of drops or refusals, by the name of its counter. */
 export function behind(counter: string): string {
-  if (OF_NOBODY.has(counter)) return link(["top", "topics"]);
+  const place = OF_NOBODY.find(([start]) => counter.startsWith(start));
+  if (place) return place[1];
   if (isLost(counter)) return link(["top", "dropped"], { reason: counter });
   return link(["top", "refused"], { reason: counter });
+}
+
+/** What is known of a counter. `webhook_failed_<reason>` is about all whose names begin so. */
+export function ofCounter<T>(known: ReadonlyMap<string, T>, counter: string): T | undefined {
+  for (const [name, found] of known) {
+    const [start, placeholder] = name.split("<");
+    if (name === counter || (placeholder !== undefined && counter.startsWith(start ?? name))) return found;
+  }
+  return undefined;
 }
 
 /** The list behind a figure of the overview. */

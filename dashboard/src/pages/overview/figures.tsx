@@ -44,9 +44,9 @@ function Figure({ series, name, limit }: { series: Series; name: string; limit: 
       </a>
       <span class="tile-row">
         <span class="tile-value">{show(now)}</span>
-        <Sparkline values={values} />
+        <span class="tile-sub">{ofLimit || trend(now, before)}</span>
       </span>
-      <span class="tile-sub">{ofLimit || trend(now, before)}</span>
+      <Sparkline values={values} />
     </div>
   );
 }

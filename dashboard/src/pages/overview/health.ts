@@ -3,7 +3,7 @@
 import { bytes, milliseconds, percent, rate } from "../../format";
 import { link } from "../../router";
 import { texts } from "../../texts/overview";
-import { OF_FIGURES, behind, isLost, ofAlarm } from "./behind";
+import { OF_FIGURES, behind, isLost, ofAlarm, ofCounter } from "./behind";
 import type { Series } from "../../series";
 
 export interface Alarm {
@@ -50,7 +50,8 @@ function drops(series: Series, lost?: boolean): [string, number][] {
 /** A reason in words, by the name of its counter. Those of a plugin have none. */
 function named(counter: string): string {
   const { names, ofNodes } = texts.health;
-  return names[counter] ?? (counter.startsWith("cluster_") ? ofNodes(counter) : counter);
+  const found = ofCounter(new Map(Object.entries(names)), counter);
+  return found ?? (counter.startsWith("cluster_") ? ofNodes(counter) : counter);
 }
 
 /** Whether a figure is one to worry about. */

@@ -63,6 +63,7 @@ export function Troubles({ list }: { list: "dropped" | "refused" }) {
     {
       key: "meaning",
       room: "medium",
+      prose: true,
       title: columns.meaning,
       render: (row) => (
         <>

@@ -12,7 +12,7 @@ import { useData, useQuery, useTyped } from "../../hooks";
 import { chooseSpan, resolutionOf, useRange } from "../../range";
 import { useSeries } from "../../series";
 import { texts } from "../../texts/trouble";
-import { behind } from "../overview/behind";
+import { behind, ofCounter } from "../overview/behind";
 import { type ReasonTotal, totals } from "./drops";
 
 interface Explained {
@@ -119,13 +119,14 @@ export function Reasons() {
               { key: "last", room: "medium", title: texts.reasons.columns.last, sort: (one) => one.last, render: (one) => <TimeAgo at={one.last} /> },
               {
                 key: "what",
+                prose: true,
                 title: texts.reasons.columns.what,
-                render: (one) => <Name text={meaning(about.get(one.reason))} max={400} />,
+                render: (one) => <Name text={meaning(ofCounter(about, one.reason))} max={400} />,
               },
               {
                 key: "setting", room: "wide",
                 title: texts.reasons.columns.setting,
-                render: (one) => <Name text={settings(about.get(one.reason))} />,
+                render: (one) => <Name text={settings(ofCounter(about, one.reason))} />,
               },
             ]}
           />
