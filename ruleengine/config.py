@@ -31,7 +31,7 @@ class FunctionModule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
 
 class EngineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What actions and resources may do, and how long they try. Times are seconds."""
+    """The limits of actions and resources, and how long they try. Times are seconds."""
 
     # Whether rules see nothing of messages below $SYS
     ignore_sys_message: bool = True

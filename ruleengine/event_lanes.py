@@ -62,7 +62,7 @@ class EventLanes(Generic[T]):
 
     def put(self, client_id: str, make: Callable[[], tuple[T, int]]) -> None:
         """Send a request after the earlier ones of the same client. ``make`` returns it with its size in bytes; if too
-        much waits, the event is dropped and ``make`` is not called."""
+        many requests wait, the event is dropped and ``make`` is not called."""
         lane = crc32(client_id.encode("utf-8", "replace")) % len(self._queues)
         limits = self._limits
         if self.waiting >= limits.max_queued:
@@ -89,7 +89,7 @@ class EventLanes(Generic[T]):
             self._dropped(MEMORY, "limits.memory", before - self.waiting)
 
     async def close(self, seconds: float) -> int:
-        """Send what waits, for at most so long; return how many events are dropped."""
+        """Send waiting events for a limited time; return how many were dropped."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         while self.waiting and loop.time() < deadline:

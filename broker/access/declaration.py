@@ -30,7 +30,7 @@ class RemoteSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
 
 COMMON_KEYS: Final = frozenset(RemoteSettings.__struct_fields__)
-"""None of them is a secret."""
+"""The settings that every remote source has. None of these values is secret."""
 
 
 class SourceReason(NamedTuple):

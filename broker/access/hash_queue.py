@@ -27,7 +27,7 @@ _TURNS: Final = (KNOWN, KNOWN, OTHER, KNOWN, KNOWN, OTHER, KNOWN, NEW)
 _ASSUMED_SECONDS: Final = 0.05
 """Assumed seconds of a hash, until one was measured."""
 _MIN_LIMIT: Final = 16
-"""This number may always wait, however long a hash takes."""
+"""Number of jobs that may always wait, however long a hash takes."""
 SPACING: Final = 0.1
 """Seconds between two passwords of an address that is slowed down because of its guesses."""
 

@@ -22,7 +22,7 @@ def installed_source(name: str) -> AccessSource | None:
 
 
 def guarded(source: AccessSource, check: Callable[[Any], Iterator[Fault]]) -> Callable[[Any], Iterator[Fault]]:
-    """The same check; an exception that it raises is one more fault, which names the package of the source."""
+    """Wrap a check so that an exception in it becomes a further fault, which names the package of the source."""
 
     def guard(value: Any) -> Iterator[Fault]:
         try:

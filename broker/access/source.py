@@ -33,7 +33,7 @@ def _not_told(source: "RemoteSource") -> None:
 async def _refused(
     client: ClientInfo, username: str, verifier: "PasswordVerifier", password: bytes
 ) -> "AuthOutcome | None":
-    """Without a node there are no hash threads."""
+    """Refuse to hash, because there are no hash threads without a node."""
     from .auth_result import STOPPING
 
     return STOPPING

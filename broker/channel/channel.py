@@ -54,7 +54,7 @@ class ChannelConnection(Protocol):
 
 
 class _Gone:
-    """The connection, and its writer, of a channel whose client has disconnected: it does nothing."""
+    """Replaces the connection and writer of a channel whose client has disconnected, and does nothing."""
 
     @property
     def writer(self) -> WriteTarget:

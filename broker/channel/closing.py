@@ -51,7 +51,7 @@ SETTINGS: Final[dict[str, str]] = {
 _NOBODY: Final = (SOCKET_CLOSED, IDLE_TIMEOUT, SHUTTING_DOWN)
 """Ends of connections without a CONNECT, such as those of health checks: no client was refused."""
 NONE: Final = "-"
-"""There is no setting that an operator could change."""
+"""The setting of a reason for which there is no setting that an operator could change."""
 
 
 def fail(channel: Channel, error: MqttError) -> None:

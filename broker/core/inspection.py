@@ -165,7 +165,8 @@ class Inspection:
         stored: bool = False,
     ) -> None:
         """Ask about a message after the earlier ones of ``publisher``, a client ID. ``answered`` is called once;
-        immediately, with a refusal, if too much waits. ``limited`` false: the caller limits what waits."""
+        immediately, with a refusal, if too many questions wait. If ``limited`` is false, the caller limits their
+        number."""
         refusal = self._refusal(publisher) if limited else None
         if self._closed:
             refusal = STOPPING
@@ -344,7 +345,7 @@ class Inspection:
                 self._answer(question, NO_MEMORY)
 
     async def close(self, seconds: float) -> int:
-        """Wait for answers, for at most so long; return how many messages are not published, nor stored for the next
+        """Wait for answers, for a limited time; return how many messages are neither published nor stored for the next
         start."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds

@@ -46,7 +46,7 @@ _TRIM_FROM: Final = 16
 """A fraction of the limit: freed memory is returned to the system when unexplained memory has grown by this much since
 the last time."""
 _TRIM_COSTS: Final = 20.0
-"""This takes at most this fraction of the time: a twentieth."""
+"""Returning freed memory takes at most one part in this many of the time: a twentieth."""
 _CHECK_INTERVAL: Final = 0.25  # seconds between two checks of the resident size
 _BYTES: Final = re.compile(r"[0-9]{2,18}")
 _STATM: Final = Path("/proc/self/statm")

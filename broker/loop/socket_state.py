@@ -9,7 +9,8 @@ FREE: Final = "free"
 LEFT_OVER: Final = "left over"
 IN_USE: Final = "in use"
 NO_SOCKET: Final = "no socket"
-"""What is at a path: nothing; the socket of a process that has ended; that of one that listens; another file."""
+"""The possible contents of a path: nothing, the socket of a process that has ended, the socket of a process that
+listens, or another file."""
 
 
 def state_of(path: str) -> str:

@@ -12,7 +12,7 @@ from .decoder import Packet
 from .message import Message
 
 OVERHEAD: Final = 64
-"""What a delivery counts in the loop budget in addition to the frame, in bytes."""
+"""Bytes by which a delivery counts in the loop budget in addition to the frame."""
 
 
 class Run:

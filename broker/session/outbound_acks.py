@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def puback(session: "Session", *packet_ids: int) -> list[Delivery]:
-    """As ``puback_run``, for one identifier."""
+    """Do the same as ``puback_run`` for one identifier."""
     return puback_run(session, list(packet_ids))
 
 

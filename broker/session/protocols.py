@@ -63,7 +63,7 @@ class PacketWriter(Protocol):
         before the client was not writable."""
 
     def send_publish_after(self, batch: int, delivery: Delivery, packet_id: int, dup: bool = False) -> bool:
-        """As ``send_publish``, but not before ``batch`` is on disk."""
+        """Do the same as ``send_publish``, but not before ``batch`` is on disk."""
 
     def send_pubrel(self, packet_id: int) -> None:
         """Send the second half of a QoS 2 delivery."""

@@ -245,7 +245,7 @@ class Session:
             self._deliver_qos(delivery)
 
     def deliver_run(self, run: Run, subscription: Subscription) -> None:
-        """As ``deliver``, for each message of a run."""
+        """Do the same as ``deliver`` for each message of a run."""
         if subscription.identifiers or self.limits.upgrade_qos:
             for message in run.messages:
                 self.deliver(message, subscription)
@@ -273,7 +273,7 @@ class Session:
             self._enqueue(delivery)
 
     def deliver_volatile(self, message: Message, subscription: Subscription) -> None:
-        """As ``deliver``, for QoS 1 without a durable receiver: it is not written to disk if it can be sent
+        """Deliver a QoS 1 message without a durable receiver, which is not written to disk if it can be sent
         immediately."""
         writer = self.writer
         if writer is None or self.queue is not None or self.resend is not None:
@@ -291,7 +291,7 @@ class Session:
         writer.send_publish(delivery, packet_id, False)
 
     def deliver_volatile_run(self, run: Run, subscription: Subscription) -> None:
-        """As ``deliver_volatile``, for each message of a run of QoS 1."""
+        """Do the same as ``deliver_volatile`` for each message of a QoS 1 run."""
         if self.queue is not None or self.resend is not None or not self._is_kept(run.messages):
             self.deliver_run(run, subscription)
 

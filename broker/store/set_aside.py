@@ -10,7 +10,7 @@ from ..persistence.log.sqlite_log import SqliteLog
 from .store import CHECK_FILE, FILE
 
 _FILES: Final = (f"{FILE}*", CHECK_FILE, "cluster-routes")
-"""The files that belong to a store: with those of SQLite, and what a node has learned with that data."""
+"""The files that belong to a store, including those of SQLite and those with knowledge that depends on its data."""
 
 
 def is_intact(directory: Path) -> bool:

@@ -26,8 +26,9 @@ DEBT: Final = 128  # byte_rate: received bytes that do not wait have not been pa
 HOLDS: Final = ITERATION | WAITING | RATE | SLOW | STORE | MEMORY
 """Packets wait until these have ended."""
 _STOPS: Final = ITERATION | SLOW | MEMORY | FULL | DEBT
-"""Nothing is read of a connected client. For the other reasons reading continues: acknowledgements, PINGREQ, DISCONNECT
-and the end of the connection wait for nothing that PUBLISH packets wait for."""
+"""The reasons for which nothing is read from a connected client. For the other reasons, reading continues:
+acknowledgements, PINGREQ, DISCONNECT and the end of the connection do not wait for the things that PUBLISH packets wait
+for."""
 
 AHEAD: Final = 65_536
 """Bytes that a client may send before its CONNECT is answered. Up to this limit its socket is read: otherwise the node

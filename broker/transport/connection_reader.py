@@ -358,7 +358,7 @@ class ConnectionReader(ConnectionPauses):
         return not self._closing
 
     def _bound(self) -> None:
-        """Stop reading if much waits; resume if that has ended."""
+        """Stop reading while much data waits; resume afterwards."""
         queued = self._queued_packets
         if queued is None:
             self._parked_bytes = 0
@@ -508,7 +508,7 @@ class ConnectionReader(ConnectionPauses):
 
     @property
     def unfinished_bytes(self) -> int:
-        """Those of ``buffered_bytes`` that belong to a packet of which a part is missing."""
+        """The part of ``buffered_bytes`` that belongs to an incomplete packet."""
         if self._closing or self._newcomer:
             return 0
         transport = self._transport

@@ -15,7 +15,7 @@ from .tls import TlsError, names_in, pre_shared_keys
 
 MISSING: Final = 'DTLS needs the package pyOpenSSL: pip install "taipan-mqtt[dtls]"'
 MTU: Final = 1200
-"""Bytes of a datagram of the handshake: those of an IPv6 network without fragments, less headers."""
+"""Maximum bytes of a handshake datagram: those that an IPv6 network carries without fragmentation, less headers."""
 _RECORD_HEADER: Final = 13
 _HANDSHAKE: Final = 22
 _CLIENT_HELLO: Final = 1

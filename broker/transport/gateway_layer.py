@@ -35,7 +35,7 @@ SEARCH_STEPS: Final = 10_000
 """Steps of a search for retained messages that find nothing, after which it ends."""
 _TEXT: Final = 200
 _DECODERS: Final[dict[int, Decoder]] = {}
-"""A decoder for each version, which keeps nothing: an idle client needs none of its own."""
+"""A stateless decoder for each version, so that an idle client does not need its own."""
 
 # Flags of a layer.
 _TAKING: Final = 1  # the conversation processes a request

@@ -17,7 +17,7 @@ class PacketReceiver(Protocol):
     """The connection of a large packet."""
 
     def piece_received(self, size: int) -> bool:
-        """This many bytes have arrived. Return False if the connection has ended and accepts no more."""
+        """Note that this many bytes have arrived. Return False if the connection has ended and accepts no more."""
 
     def data_received(self, data: bytes) -> None: ...
 

@@ -223,7 +223,7 @@ class PolledTls(PolledTransport):
         return True
 
     def _wait_over(self) -> None:
-        """Read nevertheless: a client that sends data of that size may read slowly. It does not wait again."""
+        """Stop waiting and read: a client that sends this much data may read slowly. It does not have to wait again."""
         self._timer = None
         self._waited = True
         self._read_again()

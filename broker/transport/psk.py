@@ -30,7 +30,7 @@ UNAVAILABLE: Final = (
     'pre-shared keys need Python 3.13, or before that the package sslpsk3: pip install "taipan-mqtt[psk]"'
 )
 _UNREADABLE: Final = ("DECRYPTION_FAILED_OR_BAD_RECORD_MAC", "RECORD_LAYER_FAILURE")
-"""What OpenSSL says of a record that was encrypted with another key: before 3.5, and since."""
+"""OpenSSL's errors for a record that was encrypted with another key: before version 3.5, and since then."""
 _MOST_SESSIONS: Final = 40_960  # OpenSSL keeps 20,480
 
 

@@ -77,10 +77,10 @@ time; otherwise one with a small amount for a short time would allow less than i
 
 
 class RateLimits:
-    """A limit for each of the two, or for one of them.
+    """The limits of messages and of bytes; at least one of them is set.
 
     PUBLISH packets are charged when they are processed, and wait until they can be. Bytes of all other packets, and of
-    an incomplete packet, are charged when they arrive: ``received`` returns for how long to read nothing then."""
+    an incomplete packet, are charged when they arrive: ``received`` returns how long reading has to pause."""
 
     __slots__ = ("_begun", "_bytes", "_messages", "_paid_bytes")
 

@@ -139,8 +139,8 @@ def read(
     again: bool = False,
     contents: bytes | None = None,
 ) -> Loaded:
-    """As ``load``, with the origin of each key. ``again``: a running node reads the file for a reload. ``contents``:
-    what the file is to contain."""
+    """Do the same as ``load``, and return the origin of each key. ``again``: a running node reads the file for a
+    reload. ``contents``: the contents to use instead of the file's."""
     document = ConfigDocument(SETTING_TYPES, VALUE_RULES)
     if path is not None and contents is not None:
         document.read_bytes(path, contents)

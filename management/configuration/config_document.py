@@ -96,7 +96,7 @@ class ConfigDocument:
         self.read_bytes(path, data)
 
     def read_bytes(self, path: str, data: bytes) -> None:
-        """As ``read_file``, with these contents of the file. Raises ConfigError."""
+        """Do the same as ``read_file`` with these contents of the file. Raises ConfigError."""
         self._file = path
         try:
             text = data.decode("utf-8")

@@ -13,7 +13,7 @@ from taipan.broker.observability.masking import MASK
 from .toml_lines import KeyPath, Section, sections
 
 NEW_SECRET: Final = f"{MASK} (new)"
-"""What a diff shows in place of a secret that is changed."""
+"""The text that a diff shows in place of a changed secret."""
 _COMMENTED_OUT: Final = re.compile(r"#.*=.*")
 _BY_HAND: Final = "this file can only be changed by hand"
 

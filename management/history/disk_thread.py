@@ -10,7 +10,7 @@ from .ring_file import RingFile
 logger = logging.getLogger(__name__)
 
 MAX_WAITING = 4096
-"""Limit of points that wait for a disk that does not answer: those of an hour."""
+"""Maximum number of points that wait for a disk that does not answer: one hour of them."""
 STOP_TIMEOUT = 2.0
 
 Job = tuple[int, int, bytes]

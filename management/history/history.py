@@ -29,7 +29,7 @@ KEPT: Final[dict[Resolution, int]] = {"second": 3600, "minute": 2880, "ten_minut
 PARTS: Final[dict[Resolution, int]] = {"second": 0, "minute": 1, "ten_minutes": 2}
 """The parts of the file."""
 COARSER: Final[dict[Resolution, Resolution]] = {"second": "minute", "minute": "ten_minutes"}
-"""The resolution whose points are made of those of this one."""
+"""The resolution whose points are computed from the points of this one."""
 FILE: Final = "taipan.history"
 
 _encode: Final = msgspec.msgpack.Encoder().encode

@@ -142,7 +142,7 @@ class HttpConnection(asyncio.Protocol):
         self._owner.authenticated(self)
 
     async def wait(self, seconds: float) -> None:
-        """Wait so long, or until the connection is lost."""
+        """Wait for this number of seconds, or until the connection is lost."""
         if self._http is None:
             return
         loop = asyncio.get_running_loop()

@@ -19,7 +19,7 @@ HEARTBEAT: Final = 15.0
 MAX_UNSENT: Final = 32_768
 """Limit of unsent bytes for a reader; beyond it no events are computed, and the reader misses them."""
 SLOW: Final = 30.0
-"""Seconds that a reader may read nothing."""
+"""Seconds after which a reader that reads nothing is disconnected."""
 _ASK_EVERY: Final = 1.0
 """Seconds between two checks whether the reader still has access."""
 _HEADERS: Final = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}

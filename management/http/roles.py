@@ -139,8 +139,8 @@ GET /nodes/{node}/configuration/file
 GET /certificates
 GET /status
 """
-"""What changes nothing and reveals no secret, and nothing that helps to guess one, such as the names of superusers, or
-lines of a log."""
+"""Endpoints that change nothing, and reveal neither a secret nor anything that helps to guess one, such as the names of
+superusers or log lines."""
 
 _OPERATE: Final = """
 DELETE /clients/{clientid}

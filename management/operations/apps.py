@@ -214,8 +214,8 @@ class Apps:
         return self._table.get(app_id)
 
     def as_imported(self, app: App) -> App:
-        """Return an application of a file. One without scopes, as EMQX or an earlier version writes it, keeps those of
-        the application that it replaces; a new one may do everything."""
+        """Return an application from a file. If it has no scopes, as written by EMQX or an earlier version, it keeps
+        the scopes of the application that it replaces; a new one gets all scopes."""
         if app.scopes:
             return app
         there = self._table.get(app.app_id)
@@ -263,7 +263,7 @@ def app_record(app: App, secret: str | UnsetType = UNSET) -> AppRecord:
 
 
 def with_latest(record: AppRecord, uses: Iterable[AppUse]) -> AppRecord:
-    """Return the record with the latest of its own last use and these."""
+    """Return the record with the latest use: its own, or one of these."""
     for use in uses:
         at = round(use.at * 1000)
         if record.last_used_at is None or at > record.last_used_at:

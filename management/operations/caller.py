@@ -15,7 +15,7 @@ NOT_ALLOWED: Final = "not_allowed"
 """The reason for a caller whose access was revoked."""
 
 Scope = Literal["all", "read", "publish"]
-"""What an application may do: everything; what a viewer may read; publish messages."""
+"""The scopes of an application: everything; reading, like a viewer; or publishing messages."""
 
 VIEWER: Final = "viewer"
 OPERATOR: Final = "operator"

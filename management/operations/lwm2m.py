@@ -15,7 +15,7 @@ from .node_listing import ListingPiece, Page, listing_of, piece_of
 
 
 class DevicesQuery(PageQuery, kw_only=True):
-    """Pages only if they are requested, as EMQX has none."""
+    """The paging of a listing. Without these parameters, the answer has all devices, as in EMQX."""
 
     pages_on_demand: ClassVar[bool] = True
 

@@ -27,7 +27,7 @@ class Owners:
         calls.serve(self.held)
 
     def held(self, client_ids: list[str]) -> list[str]:
-        """Return those of these clients that are on this node."""
+        """Return the clients from this list that are on this node."""
         sessions = self._server.broker.sessions
         return [each for each in client_ids if sessions.get(each) is not None]
 

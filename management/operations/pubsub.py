@@ -258,7 +258,7 @@ class PubSub:
         await self._owners.ask(request.client_id, self.subscribe_here, request)
 
     async def subscribe_here(self, request: SubscribeRequest) -> None:
-        """As ``subscribe``, for a client of this node."""
+        """Do the same as ``subscribe`` for a client of this node."""
         session = await self._subscribe(request, _wanted(request), BackpressureSlice(self._server))
         await self._answer(request.client_id, session)
 
@@ -353,7 +353,7 @@ class PubSub:
         await self._owners.ask(request.client_id, self.unsubscribe_here, request)
 
     async def unsubscribe_here(self, request: UnsubscribeRequest) -> None:
-        """As ``unsubscribe``, for a client of this node."""
+        """Do the same as ``unsubscribe`` for a client of this node."""
         wanted = checked_subscription("topic", request.topic)
         session = self._session(request.client_id)
         self._unsubscribe(session, wanted)

@@ -69,7 +69,7 @@ class Resources:
         return record, self._calls.may_lack(missing)
 
     def statuses(self, resource_ids: list[str]) -> dict[str, ResourceStatus]:
-        """Return the status of those of these resources that this node has."""
+        """Return the status of each of these resources that exists on this node."""
         resources = self._engine.resources
         known = {each: resources.lookup(each).status for each in resource_ids if each in resources}
         return {each: status[0] for each, status in known.items() if status}

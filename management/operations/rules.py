@@ -100,7 +100,7 @@ class Rules:
         return record, await self._add_figures([record])
 
     def figures(self, rule_ids: list[str]) -> dict[str, RuleFigures]:
-        """Return the metrics on this node of those of these rules that it has."""
+        """Return this node's metrics of each of these rules that exists here."""
         rules, node = self._engine.rules, self._calls.name
         return {each: RuleFigures.of(rules.get(each), node) for each in rule_ids if each in rules}
 

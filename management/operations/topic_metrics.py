@@ -64,7 +64,7 @@ class TopicCounts:
         return _sum([values.get(topic, {}) for _, values in found]), self._calls.may_lack(missing)
 
     def counted(self, topics: list[str]) -> dict[str, Values]:
-        """Return the counts of this node for those of these topics that it counts."""
+        """Return this node's counts for each of these topics that it counts."""
         return {topic: self.module.snapshot(topic) for topic in topics if topic in self.module}
 
     async def add(self, topic: str) -> None:

@@ -6,7 +6,7 @@ FIRST: Final = 0.1
 """Seconds until the first restart. Each further one takes twice as long, up to ``LONGEST``."""
 LONGEST: Final = 10.0
 STABLE: Final = 60.0
-"""A process that ran for so many seconds starts again as quickly as the first time."""
+"""Seconds after which a process that ends is restarted as quickly as the first time."""
 
 
 class Restarts:

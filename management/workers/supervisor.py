@@ -37,7 +37,7 @@ _HANGS_AFTER: Final = 30.0
 (``WatchdogSec``). A worker reports every half of this time."""
 _LOOK_EVERY: Final = 1.0
 _SUSPENDED: Final = 5.0
-"""A look that is so many seconds late means that the machine was suspended: then no worker could report."""
+"""Seconds by which a check is late if the machine was suspended: in that case, no worker could report."""
 _NATS_LISTENS_IN: Final = 30.0
 _POLL: Final = 0.02
 _STOPS_IN: Final = 80.0

@@ -32,7 +32,7 @@ _IN_QUOTES: Final = {quote: str.maketrans(_ESCAPES | {quote: f"\\{quote}"}) for 
 
 @dataclass(frozen=True, slots=True)
 class BooleanLiterals:
-    """What the database calls true and false."""
+    """The database's literals for true and false."""
 
     true: str
     false: str

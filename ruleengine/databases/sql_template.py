@@ -16,7 +16,7 @@ from ..functions.undefined import UNDEFINED
 from ..functions.values import encode_json, value_text
 
 SqlValue = str | int | float | bool | bytes | None
-"""The value of a parameter, as it is in a buffer."""
+"""The value of a parameter in the form that a buffer stores."""
 
 _UNDEFINED_TEXT: Final = "undefined"
 _INSERTS: Final = frozenset({"insert", "replace"})

@@ -81,7 +81,7 @@ class Provider:
         self._task = asyncio.create_task(self._run(), name=f"exhook {self.name}")
 
     async def close(self, seconds: float) -> None:
-        """Send what waits, for at most so long, and say goodbye."""
+        """Send waiting events for a limited time, and report the node's stop to the provider."""
         self._unhook()
         if self._task is not None:
             self._task.cancel()

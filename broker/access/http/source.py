@@ -31,7 +31,7 @@ _AWAY: Final = frozenset([502, 503, 504])
 
 
 class _Question:
-    """One of the three URLs, with how it is asked."""
+    """One of the three URLs, and the form of its requests."""
 
     __slots__ = ("method", "params", "setting", "url")
 

@@ -36,7 +36,7 @@ _TOPICS: Final = {_PUBLISH: "publish", _SUBSCRIBE: "subscribe", _BOTH: "pubsub"}
 _MOST_GROUPS: Final = 1000
 _KNOWN: Final = frozenset(["username_attr", "device_dn", USER])
 _LEVELS: Final = 3
-"""How deep conditions may be nested, in the structures of the library."""
+"""Maximum nesting depth of conditions, counted in the library's structures."""
 
 
 def faults(settings: LdapAccessSettings) -> Iterator[Fault]:

@@ -10,7 +10,7 @@ _LOGIN: Final = "ucCd"
 
 
 class RedisCommand:
-    """``letters``: those of its placeholders."""
+    """``letters``: the letters of its placeholders."""
 
     __slots__ = ("_words", "letters")
 

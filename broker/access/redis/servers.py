@@ -16,7 +16,7 @@ from ..remote import SourceFailed
 from ..remote_status import NO_CONNECTION
 
 _MOVES: Final = 3
-"""How often a command follows its slot to another node."""
+"""Maximum number of times that a command follows its slot to another node."""
 _ASKING: Final = [b"ASKING"]
 # The cluster, and not this command, has a problem.
 _PASSING: Final = (exceptions.ClusterDownError, exceptions.MasterDownError, exceptions.TryAgainError)

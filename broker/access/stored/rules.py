@@ -37,7 +37,7 @@ MAX_RULES: Final = 10_000
 milliseconds."""
 
 PLACES: Final = 4096
-"""In a cluster, each node uses only every so many-th number for the rules that it adds."""
+"""The step between the numbers that a node of a cluster uses for the rules that it adds."""
 
 _INDEX_FROM: Final = 16
 _SPECIAL: Final = re.compile("[+#]|%[cu]")

@@ -204,8 +204,8 @@ class CoapConversation:
         self._link.send(Connect(V5, client_id, True, 0, username, secret, None, properties))
 
     def _begin_again(self, request: CoapRequest) -> None:
-        """Pass the datagram to a new conversation, because another client uses the address, or this client other
-        credentials."""
+        """Pass the datagram to a new conversation, because a different client uses the address, or the client has
+        changed its credentials."""
         if self.state == LOGGING_IN:
             request.answer(codec.UNAVAILABLE)
             return

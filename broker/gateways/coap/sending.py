@@ -21,8 +21,8 @@ MAX_WRONG: Final = 8
 """Answers with a wrong message ID until an address that is not proved counts as forged."""
 PING_BYTES: Final = 4
 MORE_PINGS: Final = 2
-"""A ping is repeated so many times more than other messages, and earlier: an answer may wait for it, and libcoap does
-not answer it in its first quarter of a second."""
+"""Number of additional, earlier repetitions of a ping: an answer may wait for it, and libcoap does not answer it in the
+first quarter of a second."""
 
 
 class Confirmable:
@@ -238,7 +238,7 @@ class ConfirmableSender:
         self.advance()
 
     def end(self) -> None:
-        """Send nothing any more."""
+        """Stop sending."""
         self._ended = True
         self._current = self._queue = None
 

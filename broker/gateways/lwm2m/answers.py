@@ -28,7 +28,7 @@ TIMEOUT: Final = 0xA4
 TOO_LARGE: Final = 0x8D
 
 NOT_RECEIVED: Final = ("6.01", "reply_not_received")
-"""What a question about the last answer shows while there is none."""
+"""The result of a question about the last answer while there is none."""
 
 Message = dict[str, Any]
 

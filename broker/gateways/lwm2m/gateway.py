@@ -9,7 +9,7 @@ from .devices import Devices
 from .settings import DeviceTopics, Lwm2mSettings
 
 CHALLENGE_BYTES: Final = 64
-"""Bytes of requests that an address may be sent to prove itself: some attempts of some bytes each."""
+"""Maximum bytes of requests that are sent to an address so that it can prove itself: several small attempts."""
 PROTO_VER: Final = 1
 
 

@@ -7,7 +7,7 @@ OBJECT: Final = 1
 INSTANCE: Final = 2
 RESOURCE: Final = 3
 RESOURCE_INSTANCE: Final = 4
-"""How many numbers the path of each has."""
+"""How many numbers the path of each kind has."""
 
 Path = tuple[int, ...]
 

@@ -17,7 +17,7 @@ MAX_ENTRIES: Final = 4096
 MAX_LENGTH: Final = 0xFFFFFF
 
 _INSIDE: Final = {OBJECT_INSTANCE: (MULTIPLE_RESOURCE, RESOURCE), MULTIPLE_RESOURCE: (RESOURCE_INSTANCE,)}
-"""What an entry may contain; the others have a value."""
+"""The kinds of entries that contain other entries; all others have a value."""
 
 
 class BadTlv(ValueError):

@@ -596,4 +596,4 @@ _REQUESTS: Final[dict[type, tuple[Callable[..., None], int]]] = {
 _FROM_GATEWAYS: Final = frozenset(
     (sn.SnAdvertise, sn.SnGwInfo, sn.SnConnack, sn.SnSuback, sn.SnWillResponse, sn.SnDisconnect, sn.SnSimple)
 )
-"""What no client sends: such a message is never answered."""
+"""Messages that no client sends; they are never answered."""

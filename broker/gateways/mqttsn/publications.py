@@ -8,7 +8,7 @@ from typing import Final
 from . import codec as sn
 
 COMPLETED: Final = 16
-"""How many completed exchanges of QoS 2 are remembered, so that a late repetition is not published again."""
+"""Number of completed QoS 2 exchanges that are remembered, so that a late repetition is not published again."""
 
 # What to do with a PUBLISH.
 PUBLISH: Final = 0

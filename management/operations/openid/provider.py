@@ -82,8 +82,8 @@ class _Kept(Generic[T]):
         self._fresh_until = 0.0
 
     async def get(self, older_than: float | None = None) -> T:
-        """Return the value; fetch it if there is none, or if it is old. ``older_than``: also if it was fetched longer
-        ago than these seconds."""
+        """Return the value; fetch it if there is none, or if it is old. ``older_than``: fetch it also if it is older
+        than this number of seconds."""
         async with self._lock:
             now = self._clock.now()
             if older_than is not None and now - self._fetched_at >= older_than and self._failure is None:

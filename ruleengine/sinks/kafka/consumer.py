@@ -41,7 +41,7 @@ _HELD: Final = 0.2
 """Seconds between two log lines about records that are skipped."""
 _JOINING: Final = "the group has not assigned partitions yet: a member that ended without leaving it is waited for"
 _FETCH: Final = 16
-"""How many times ``max_bytes`` one answer of a broker may have."""
+"""Maximum size of a broker's answer, as a multiple of ``max_bytes``."""
 
 
 class KafkaConsumer:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .connection import RedisLaneConnection
 
 _MOVES: Final = 3
-"""How often the rows of a ``write`` follow their slots to other nodes."""
+"""Maximum number of times that the rows of a ``write`` follow their slots to other nodes."""
 Groups = dict[int, list[NumberedCommand]]
 """Commands by slot."""
 
