@@ -93,7 +93,14 @@ export function OneClient({ id, tab }: { id: string; tab: string | undefined }) 
       {open === "ban" && <BanDialog id={id} client={client ?? undefined} onClose={close} />}
     </>
   );
-  if (client === undefined) return error ? <><PageHead copy={id} title={<Name text={id} />} /><ErrorPanel error={error} retry={reload} /></> : null;
+  if (client === undefined) {
+    return (
+      <>
+        <PageHead copy={id} title={<Name text={id} />} />
+        {error && <ErrorPanel error={error} retry={reload} />}
+      </>
+    );
+  }
   if (client === null) {
     return (
       <>
