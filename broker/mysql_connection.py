@@ -1,10 +1,17 @@
-"""SecureConnection: a connection to MySQL that never sends a password in the clear if it should use TLS."""
+"""SecureConnection: a connection to MySQL that never sends a password in the clear if it should use TLS; and how values
+are written into statements."""
 
 import ssl
 from typing import Any
 
 from aiomysql.connection import Connection
 from pymysql.constants import CLIENT
+
+
+def literal(value: str | None) -> str:
+    """Return a value as part of a statement: in hexadecimal, so that none of its characters has a meaning in SQL,
+    whatever ``sql_mode`` the server uses. It is compared with the collation of the column."""
+    return "NULL" if value is None else f"_utf8mb4 X'{value.encode('utf-8', 'replace').hex()}'"
 
 
 class SecureConnection(Connection):  # type: ignore[misc]  # aiomysql has no types

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Sequence
 
+from taipan.broker.channel.operator_subscriptions import OperatorSubscriptions
 from taipan.broker.mqtt.topics import valid_filter
 from taipan.broker.server import Server
 
@@ -64,6 +65,7 @@ class RuleEngine:
             self.buffers,
             broker.accept,
             broker,
+            OperatorSubscriptions(server.context),
         )
         self.rule_index = RuleIndex(settings.ignore_sys_message)
         environment = EventEnvironment(name, broker.rng, lambda: server.clock.skew)

@@ -143,8 +143,8 @@ PARTS = (
     Part(
         "rules",  # the managers of rules and of resources, and the engine that assembles them
         "ruleengine.engine ruleengine.resources.resource_manager ruleengine.rules ruleengine.stored ruleengine.types",
-        "actions basis columns core delivery entry-points errors events functions loop mqtt observability persistence"
-        " records resources routing schemas server session settings sinks sql template",
+        "actions basis channel columns core delivery entry-points errors events functions loop mqtt observability"
+        " persistence records resources routing schemas server session settings sinks sql template",
     ),
     Part("event-lanes", "ruleengine.event_lanes", "server session"),
     Part(

@@ -4,9 +4,9 @@ from typing import ClassVar
 
 from ..config import AutoSubscribeSettings, AutoSubscribeTopic
 from ..core.broker import Broker
+from ..core.operator_subscriptions import subscribe_for_operator
 from ..core.outcome import CLIENT_NAME_UNSAFE, NO_USERNAME, Outcome
-from ..core.subscription_plan import no_room, plan_filter
-from ..mqtt import reason_codes
+from ..core.subscription_plan import plan_filter
 from ..mqtt.constants import V5
 from ..mqtt.packets import TopicFilter
 from ..mqtt.topics import unsafe_level
@@ -63,21 +63,7 @@ class AutoSubscribe(Extension):
         if client.proto_ver == V5:
             entry.no_local, entry.retain_as_published = topic.nl, topic.rap
             entry.retain_handling = topic.rh
-        broker = self._broker
-        plan = plan_filter(entry, client, broker.rewriting)
-        if plan.refusal is not None:
-            return plan.refusal
-        there = session.subscriptions.get(plan.filter)
-        if there is None:
-            setting = no_room(session, (plan.filter,), broker.short_of_memory)
-            if setting:
-                return Outcome(reason_codes.QUOTA_EXCEEDED, setting)
-        subscription = plan.subscription(session, client, by_operator=True)
-        if there is None or not there.by_operator or there.info() != subscription.info():
-            broker.subscribe(session, subscription)
-        elif there.group is None and there.retain_handling == 0:
-            broker.replay_retained(session, there)  # as for a client that subscribes whenever it connects
-        return None
+        return subscribe_for_operator(self._broker, session, plan_filter(entry, client, self._broker.rewriting))
 
 
 def _filled(template: str, client: ClientInfo) -> str | Outcome:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from taipan.broker.channel.operator_subscriptions import OperatorSubscriptions
 from taipan.broker.config import ZoneSettings
 from taipan.broker.core.inspection import STOPPING
 from taipan.broker.core.outcome import (
@@ -120,6 +121,7 @@ class PubSub:
         self._server = server
         self._calls = calls
         self._owners = owners
+        self._subscriptions = OperatorSubscriptions(server.context)
         calls.serve(self.subscribe_here, self.unsubscribe_here, self.subscribed_here, self.unsubscribed_here)
 
     # ---------------------------------------------------------------- publish
@@ -260,7 +262,7 @@ class PubSub:
     async def subscribe_here(self, request: SubscribeRequest) -> None:
         """Do the same as ``subscribe`` for a client of this node."""
         session = await self._subscribe(request, _wanted(request), BackpressureSlice(self._server))
-        await self._answer(request.client_id, session)
+        await self._answer(session)
 
     async def subscribe_batch(self, requests: list[SubscribeRequest]) -> list[Row]:
         """Subscribe for all requests if all are valid; return the result of each. Raises Refusal."""
@@ -285,9 +287,9 @@ class PubSub:
                 row |= _refused(refusal)
             rows.append(row)
         await self._stored(mark)
-        for client_id, session in subscribed.items():
+        for session in subscribed.values():
             await work.checkpoint()
-            self._replay(client_id, session)
+            self._subscriptions.send_retained(session)
         return rows
 
     async def _subscribe(self, request: SubscribeRequest, filters: list[str], work: BackpressureSlice) -> Session:
@@ -300,17 +302,8 @@ class PubSub:
             if plan.refusal is not None:
                 text, setting = _short(plan.entry.filter), plan.refusal.setting
                 raise Refusal(BAD_TOPIC, f"the client's zone does not allow {text!r} (setting {setting})")
-        exclusive = [plan.mounted for plan in plans if plan.exclusive]
-        if not exclusive:
+        async with self._subscriptions.claimed(session, plans):
             return await self._subscribe_planned(request.client_id, session, plans, work)
-        claims = self._server.broker.exclusive.claims
-        if claims is not None:
-            await claims.claim(session, exclusive)
-        try:
-            return await self._subscribe_planned(request.client_id, session, plans, work)
-        finally:
-            if claims is not None:
-                claims.settle(exclusive)
 
     async def _subscribe_planned(
         self, client_id: str, session: Session, plans: list[FilterPlan], work: BackpressureSlice
@@ -335,17 +328,10 @@ class PubSub:
         if taken is not None:
             raise Refusal(WRONG, f"{_short(plan.entry.filter)!r}: {taken.detail} (setting {taken.setting})")
 
-    async def _answer(self, client_id: str, session: Session) -> None:
+    async def _answer(self, session: Session) -> None:
         if session.durable:
             await wait_until_stored(self._server.tables)
-        self._replay(client_id, session)
-
-    def _replay(self, client_id: str, session: Session) -> None:
-        """Send the retained messages of a new subscription; if packets wait for the disk, the retained messages follow
-        them."""
-        channel = self._server.context.channels.get(client_id)
-        if channel is not None and channel.session is session and channel.writer.held_packets is None:
-            session.advance(self._server.clock.now())
+        self._subscriptions.send_retained(session)
 
     async def unsubscribe(self, request: UnsubscribeRequest) -> None:
         """Unsubscribe a client, online or stored; a missing subscription is not an error. Raises Refusal."""

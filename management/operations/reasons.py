@@ -382,6 +382,13 @@ REASONS: Final = (
     Reason(
         "message",
         "topic_filter_invalid",
+        ("mqtt_sub",),
+        "the row of a database from which the client was to be subscribed has another QoS than 0, 1 or 2",
+        "Correct the row; the next connection of the client reads it again.",
+    ),
+    Reason(
+        "message",
+        "topic_filter_invalid",
         (),
         "the topic or filter is not valid, or is not of the form $delayed/<seconds>/<topic>",
     ),

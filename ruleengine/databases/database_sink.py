@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from ..actions.lookup_subscriptions import LOOKUP, MAX_FOUND, subscribed
 from ..delivery.buffer import DELIVERED, DeliveryOutcome
 from ..delivery.buffered_row import BufferedRow
 from ..network.allowed_networks import Networks, host_and_port, reason_of
@@ -26,6 +27,10 @@ from .sql_template import Dialect, SqlTemplate, SqlValue
 _TEMPLATES: Final = 256
 """Parsed statements that a resource keeps, including those of rows from before a restart."""
 _REASON: Final = 300
+_SUBSCRIPTIONS: Final = (
+    f"select clientid, topic, qos from mqtt_sub where clientid = ${{clientid}} order by topic limit {MAX_FOUND + 1}"
+)
+"""EMQX's table."""
 
 
 class StatementRefused(Exception):
@@ -42,6 +47,11 @@ class DatabaseConnection(LaneConnection):
     @abstractmethod
     async def write(self, template: SqlTemplate, rows: list[list[SqlValue]]) -> None:
         """Write all rows, or none. Raises StatementRefused, or OSError if the database cannot be used now."""
+
+    @abstractmethod
+    async def read(self, query: SqlTemplate, values: list[str]) -> list[tuple[object, ...]]:
+        """Return the rows that a query selects. Raises StatementRefused, or OSError if the database cannot be used
+        now."""
 
     @abstractmethod
     async def ping(self) -> None:
@@ -72,6 +82,7 @@ class DatabaseSink(Sink):
             self.tls = named_context(config, self.host)
         self._networks = Networks(context.node.settings.refused_networks)
         self._noticed = context.noticed
+        self._clients = context.node.clients
         self._lanes = LaneConnections(self._open, self.connect_timeout, config["auto_reconnect"])
         self._templates: dict[str, SqlTemplate] = {}
 
@@ -94,6 +105,8 @@ class DatabaseSink(Sink):
                 self._lanes.drop(PROBE)
 
     async def write(self, rows: list[BufferedRow], lane: int) -> list[DeliveryOutcome]:
+        if rows[0].group == LOOKUP:
+            return [await self._looked_up(each, lane) for each in rows]
         connection = await self._lanes.get(lane)
         template = self._template(rows[0].group)
         values = [_decode(each.request) for each in rows]
@@ -123,6 +136,34 @@ class DatabaseSink(Sink):
         finally:
             if not usable:
                 self._lanes.drop(lane)
+
+    async def _looked_up(self, row: BufferedRow, lane: int) -> DeliveryOutcome:
+        async def find(client_id: str) -> list[tuple[object, object]]:
+            found = await self.read(_SUBSCRIPTIONS, [client_id], lane)
+            # A database may compare without case.
+            return [(topic, qos) for stored_for, topic, qos in found if stored_for == client_id]
+
+        try:
+            return await subscribed(row, self._clients, find)
+        except StatementRefused as error:
+            return DeliveryOutcome(str(error), aside=True)
+
+    async def read(self, query: str, values: list[str], lane: int) -> list[tuple[object, ...]]:
+        """Return the rows that a query selects. Raises StatementRefused, OSError or ResourceError."""
+        connection = await self._lanes.get(lane)
+        usable = False
+        try:
+            async with asyncio.timeout(self.request_timeout):
+                found = await connection.read(self._template(query), values)
+            usable = True
+        except StatementRefused:
+            usable = True
+            raise
+        finally:
+            if not usable:
+                self._lanes.drop(lane)
+        self._noticed()
+        return found
 
     async def close(self) -> None:
         await self._lanes.close()

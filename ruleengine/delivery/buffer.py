@@ -139,8 +139,9 @@ class Buffer:
             self.last_error,
         )
 
-    def append(self, buffered: BufferedRow) -> None:
-        """Store and enqueue a row. Never waits. Raises ActionFailed if a limit is exceeded."""
+    def append(self, buffered: BufferedRow, volatile: bool = False) -> None:
+        """Store and enqueue a row; a ``volatile`` one only in memory. Never waits. Raises ActionFailed if a limit is
+        exceeded."""
         if self._closed:
             raise ActionFailed(f"the resource {self.resource_id} has stopped")
         if buffered.single_attempt and self._breaker.blocked:
@@ -152,7 +153,7 @@ class Buffer:
         size = buffered.size
         if self._bytes + size > settings.buffer_bytes:
             self._refuse("buffer_bytes", settings.buffer_bytes)
-        number = self._store.put(self.resource_id, buffered, self._durable)
+        number = self._store.put(self.resource_id, buffered, self._durable and not volatile)
         if self._restored:
             self._enqueue(number, buffered, size)
         else:  # ``_restore`` will enqueue it; counted now, so that the limits apply

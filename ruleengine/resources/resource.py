@@ -1,6 +1,6 @@
 """Resource: a connection that actions share; the type that is offered and the instance that runs."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Protocol
@@ -52,6 +52,18 @@ class InspectingBroker(Protocol):
     inspection: Inspection | None
 
 
+class ConnectedClients(Protocol):
+    """What resources and actions use of the clients that are connected to this node."""
+
+    def connected(self, client_id: str) -> bool:
+        """Return whether the client is connected to this node."""
+        ...
+
+    async def subscribe(self, client_id: str, filters: Sequence[tuple[object, object]]) -> list[tuple[str, Outcome]]:
+        """Subscribe a client to filters with their QoS, for the operator. Return the filters that were refused."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class NodeContext:
     """The parts of the node that resources and actions may use.
@@ -69,6 +81,7 @@ class NodeContext:
     buffers: BufferStore
     accept: Callable[[Message, PublisherKind], Outcome]
     broker: InspectingBroker
+    clients: ConnectedClients
 
 
 @dataclass(frozen=True, slots=True)

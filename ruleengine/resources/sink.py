@@ -59,7 +59,8 @@ class Sink(ABC):
 
     @abstractmethod
     async def test(self) -> None:
-        """Ask whether the other system accepts rows. Called at an interval. Raises OSError or ResourceError."""
+        """Ask whether the other system accepts rows. Called at an interval, one call at a time. Raises OSError or
+        ResourceError."""
 
     @abstractmethod
     async def write(self, rows: list[BufferedRow], lane: int) -> list[DeliveryOutcome]:
@@ -85,13 +86,15 @@ class SinkRequest(NamedTuple):
     """A row for ``write``: only the sink uses ``body``.
 
     ``key``: rows with the same key are written in order. ``group``: only rows of one group share a ``write``, at most
-    ``max_batch`` of them. ``linger``: seconds that a row waits for others; None: ``ruleengine.batch_linger``."""
+    ``max_batch`` of them. ``linger``: seconds that a row waits for others; None: ``ruleengine.batch_linger``.
+    ``volatile``: it waits in memory only, because it means nothing after a restart."""
 
     body: bytes
     key: str = ""
     group: str = ""
     max_batch: int = 1
     linger: float | None = None
+    volatile: bool = False
 
 
 class SinkResource:
@@ -106,6 +109,7 @@ class SinkResource:
         self._on_alive = context.on_alive
         self._alive = False
         self._connecting = asyncio.Lock()
+        self._testing = asyncio.Lock()
         self._connected = False
         self._starting: asyncio.Task[None] | None = None
         self._liveness = LivenessCheck(context.id, self._probe, node.settings.liveness_interval, self._changed)
@@ -178,7 +182,8 @@ class SinkResource:
                 deadline(now, retry_for),
                 request.linger,
                 "" if client == request.key else client,
-            )
+            ),
+            request.volatile,
         )
 
     async def write(self, rows: list[BufferedRow], lane: int) -> list[DeliveryOutcome]:
@@ -207,7 +212,7 @@ class SinkResource:
         """Probe for ``LivenessCheck``. Raises OSError."""
         try:
             await self._connect()
-            async with asyncio.timeout(self._node.settings.liveness_timeout + _GRACE):
+            async with self._testing, asyncio.timeout(self._node.settings.liveness_timeout + _GRACE):
                 await self.sink.test()
         except ResourceError as error:
             self._connected = False

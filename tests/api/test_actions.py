@@ -11,7 +11,7 @@ pytestmark = pytest.mark.asyncio
 ACTIONS = ["inspect", "do_nothing", "republish", "data_to_webserver", "data_to_mqtt_broker", "data_to_opentsdb",
            "data_to_pgsql", "data_to_timescale", "data_to_timescaledb", "data_to_matrix", "data_to_mysql",
            "data_to_influxdb", "data_to_clickhouse", "data_to_tdengine", "data_to_redis", "data_to_rabbit",
-           "data_to_kafka"]  # fmt: skip
+           "data_to_kafka", "lookup_sub_to_pgsql", "lookup_sub_to_mysql", "lookup_sub_to_redis"]  # fmt: skip
 TYPES = ["web_hook", "bridge_mqtt", "backend_opentsdb",
          "backend_pgsql", "backend_timescale", "timescaledb", "backend_matrix", "backend_mysql",
          "backend_influxdb_http", "backend_influxdb_http_v2", "backend_clickhouse", "backend_tdengine",
@@ -55,9 +55,16 @@ async def test_every_field_of_an_action_type(field: str, name: str) -> None:
             "data_to_tdengine": ["backend_tdengine"],
             "data_to_redis": ["backend_redis_single", "backend_redis_sentinel", "backend_redis_cluster"],
             "data_to_kafka": ["bridge_kafka"],
+            "lookup_sub_to_pgsql": ["backend_pgsql"],
+            "lookup_sub_to_mysql": ["backend_mysql"],
+            "lookup_sub_to_redis": ["backend_redis_single", "backend_redis_sentinel", "backend_redis_cluster"],
             "data_to_influxdb": ["backend_influxdb_http", "backend_influxdb_http_v2"],
         },
-        "for": {**dict.fromkeys(ACTIONS, "$any"), "data_to_mqtt_broker": "message.publish"},
+        "for": {
+            **dict.fromkeys(ACTIONS, "$any"),
+            "data_to_mqtt_broker": "message.publish",
+            **{name: "client.connected" for name in ACTIONS if name.startswith("lookup_sub_to_")},
+        },
         "app": dict.fromkeys(ACTIONS, "taipan_rule_engine"),
     }
     async with managed_node() as node:

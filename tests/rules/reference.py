@@ -350,6 +350,10 @@ ACTIONS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
             "retry_for": "24h",
         },
     ),
+    **{
+        f"lookup_sub_to_{database}": ('SELECT * FROM "$events/client_connected"', {})
+        for database in ("pgsql", "mysql", "redis")
+    },
     "data_to_kafka": (
         'SELECT payload.celsius as celsius, clientid, pub_props FROM "garden/#"',
         {

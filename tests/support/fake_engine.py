@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+from taipan.broker.channel.operator_subscriptions import OperatorSubscriptions
 from taipan.broker.config import ZoneSettings
 from taipan.broker.mqtt.message import Message
 from taipan.broker.server import Server
@@ -63,6 +64,7 @@ class FakeEngine:
             self.buffers,
             server.broker.accept,
             server.broker,
+            OperatorSubscriptions(server.context),
         )
 
     def resource(self, id: str) -> Resource:

@@ -1,7 +1,6 @@
 """MysqlSource: asks MySQL or MariaDB.
 
-aiomysql has no prepared statements. A value is written into the statement in hexadecimal, so that none of its
-characters has a meaning in SQL, whatever ``sql_mode`` the server uses."""
+aiomysql has no prepared statements: values are written into a statement by ``literal``."""
 
 from typing import Any, Final
 
@@ -9,7 +8,7 @@ from aiomysql.cursors import Cursor, DictCursor
 from pymysql import err
 
 from ...loop.answer_limit import answer_within
-from ...mysql_connection import SecureConnection
+from ...mysql_connection import SecureConnection, literal
 from ..database import StoredPassword, Values, as_bytes
 from ..database_checks import tls_of
 from ..database_settings import address_of
@@ -21,11 +20,6 @@ from .declaration import MysqlAccessSettings
 
 _LOST: Final = frozenset([1053, 1077, 1152, 1927, 2006, 2013, 2055, 4031])
 """Errors after which the connection has ended, or the server is stopping."""
-
-
-def literal(value: str | None) -> str:
-    """Return a value as part of a statement. It is compared with the collation of the column."""
-    return "NULL" if value is None else f"_utf8mb4 X'{value.encode('utf-8', 'replace').hex()}'"
 
 
 class MysqlSource(SqlSource):

@@ -4,6 +4,7 @@ from functools import partial
 from typing import Final
 
 from ...actions.action import ActionType
+from ...actions.lookup_subscriptions import lookup_action
 from ...databases.database_action import database_action, database_action_params
 from ...params import Text
 from .resource import Mysql
@@ -18,4 +19,4 @@ TYPE: Final = ActionType(
     category="data_persist",
     order=14,
 )
-ACTIONS: Final = (TYPE,)
+ACTIONS: Final = (TYPE, lookup_action("lookup_sub_to_mysql", "MySQL", Mysql, ("backend_mysql",), 41))

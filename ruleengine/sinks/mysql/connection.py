@@ -12,7 +12,7 @@ from typing import Final
 
 from pymysql.err import MySQLError
 
-from taipan.broker.mysql_connection import SecureConnection
+from taipan.broker.mysql_connection import SecureConnection, literal
 
 from ...databases.database_sink import DatabaseConnection, StatementRefused
 from ...databases.sql_template import SqlTemplate, SqlValue, joined
@@ -84,6 +84,15 @@ class MysqlConnection(DatabaseConnection):
             raise
         except MySQLError as error:
             raise OSError(reason(error)) from None
+        except (struct.error, IndexError, RuntimeError) as error:
+            raise OSError(f"the answer does not follow the MySQL protocol: {error}") from None
+
+    async def read(self, query: SqlTemplate, values: list[str]) -> list[tuple[object, ...]]:
+        try:
+            await self._connection.query(query.sql(lambda number: literal(values[number])))
+            return list(self._connection._result.rows or ())
+        except MySQLError as error:
+            raise _refusal(error, False) from None
         except (struct.error, IndexError, RuntimeError) as error:
             raise OSError(f"the answer does not follow the MySQL protocol: {error}") from None
 

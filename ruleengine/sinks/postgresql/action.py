@@ -4,6 +4,7 @@ from functools import partial
 from typing import Final
 
 from ...actions.action import ActionType
+from ...actions.lookup_subscriptions import lookup_action
 from ...databases.database_action import database_action, database_action_params
 from ...params import Text
 from .resource import Postgresql
@@ -24,6 +25,7 @@ def _type(name: str, title: str, resources: tuple[str, ...], order: int) -> Acti
 
 _TIMESCALE: Final = ("backend_timescale", "timescaledb")
 ACTIONS: Final = (
+    lookup_action("lookup_sub_to_pgsql", "PostgreSQL", Postgresql, ("backend_pgsql",), 40),
     _type("data_to_pgsql", "PostgreSQL", ("backend_pgsql",), 10),
     _type("data_to_timescale", "TimescaleDB", _TIMESCALE, 11),
     _type("data_to_timescaledb", "TimescaleDB", _TIMESCALE, 12),

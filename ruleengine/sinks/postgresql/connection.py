@@ -46,6 +46,8 @@ class PostgresqlConnection(DatabaseConnection):
     def __init__(self, connection: asyncpg.Connection) -> None:
         self._connection = connection
         self._prepared: OrderedDict[str, _Prepared] = OrderedDict()
+        # The few queries of actions that read.
+        self._queries: dict[str, asyncpg.prepared_stmt.PreparedStatement] = {}
 
     @property
     def closed(self) -> bool:
@@ -78,6 +80,17 @@ class PostgresqlConnection(DatabaseConnection):
         except ERRORS as error:
             # The table may have changed since the statement was prepared.
             self._prepared.pop(template.text, None)
+            raise _failure(error) from None
+
+    async def read(self, query: SqlTemplate, values: list[str]) -> list[tuple[object, ...]]:
+        try:
+            statement = self._queries.get(query.text)
+            if statement is None:
+                statement = await self._connection.prepare(query.sql(lambda number: f"${number + 1}"))
+                self._queries[query.text] = statement
+            return [tuple(each) for each in await statement.fetch(*values)]
+        except ERRORS as error:
+            self._queries.pop(query.text, None)
             raise _failure(error) from None
 
     async def _prepare(self, template: SqlTemplate) -> _Prepared:

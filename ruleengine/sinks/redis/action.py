@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from ...actions.action import Action, ActionContext, ActionType, Row
+from ...actions.lookup_subscriptions import lookup_action
 from ...actions.message_facts import order_key
 from ...actions.sink_action import batch_params, insert_mode_params, to_sink, with_insert_mode
 from ...actions.template import Template
@@ -51,6 +52,7 @@ def _action(context: ActionContext) -> Action:
     return to_sink(sink, DataToRedis, batches=True)(with_insert_mode(context))
 
 
+_RESOURCES: Final = ("backend_redis_single", "backend_redis_sentinel", "backend_redis_cluster")
 TYPE: Final = ActionType(
     "data_to_redis",
     Text("Data to Redis", "保存数据到 Redis"),
@@ -66,8 +68,8 @@ TYPE: Final = ActionType(
         *insert_mode_params(5),
         retry_for_param(7),
     ),
-    resource_types=("backend_redis_single", "backend_redis_sentinel", "backend_redis_cluster"),
+    resource_types=_RESOURCES,
     category="data_persist",
     order=23,
 )  # fmt: skip
-ACTIONS: Final = (TYPE,)
+ACTIONS: Final = (TYPE, lookup_action("lookup_sub_to_redis", "Redis", RedisSink, _RESOURCES, 42))

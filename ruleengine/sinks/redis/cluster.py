@@ -15,6 +15,7 @@ from ...resources.sink import SinkContext
 from .redis_sink import PORT, Address, NumberedCommand, RedisSink, addresses, executed, numbered, wait
 
 if TYPE_CHECKING:
+    from taipan.broker.redis_servers.connection import Command
     from taipan.broker.redis_servers.slots import KeyPositions, SlotRange
 
     from .connection import RedisLaneConnection
@@ -46,7 +47,48 @@ class RedisCluster(RedisSink):
         if not isinstance(info, bytes) or b"cluster_state:ok" not in info:
             raise OSError("the cluster is down: cluster_state is not ok")
 
-    async def write(self, rows: list[BufferedRow], lane: int) -> list[DeliveryOutcome]:
+    async def ask(self, commands: list[Command], lane: int) -> list[Any]:
+        from redis.crc import key_slot
+
+        from taipan.broker.redis_servers.connection import moved
+        from taipan.broker.redis_servers.slots import master_of
+
+        answers: dict[int, Any] = {}
+        left = list(enumerate(commands))
+        for _ in range(_MOVES):
+            async with asyncio.timeout(self.request_timeout):
+                ranges = self._ranges or await self._learn_slots()
+            by_master: dict[Address, list[NumberedCommand]] = {}
+            for at, words in left:
+                slot = key_slot(words[1])
+                master = master_of(ranges, slot)
+                if master is None:
+                    self._ranges = []
+                    raise OSError(f"no node has the slot {slot}")
+                by_master.setdefault(master, []).append((at, words))
+            for master, mine in by_master.items():
+                found = await self._asked(master, [words for _, words in mine], lane)
+                answers |= {at: answer for (at, _), answer in zip(mine, found, strict=True)}
+            left = [(at, words) for at, words in left if isinstance(answers[at], Exception) and moved(answers[at])]
+            if not left:
+                break
+            self._ranges = []
+        return [answers[at] for at in range(len(commands))]
+
+    async def _asked(self, master: Address, commands: list[Command], lane: int) -> list[Any]:
+        node = self._node(master)
+        answered = False
+        try:
+            async with asyncio.timeout(self.request_timeout):
+                answers = await (await node.get(lane)).exchange(commands)
+            answered = True
+            return answers
+        finally:
+            if not answered:
+                self._ranges = []
+                node.drop(lane)
+
+    async def execute(self, rows: list[BufferedRow], lane: int) -> list[DeliveryOutcome]:
         outcomes: list[DeliveryOutcome] = [DELIVERED] * len(rows)
         async with asyncio.timeout(self.request_timeout):
             groups = await self._by_slot(numbered(rows))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ...delivery.buffer import DELIVERED, DeliveryOutcome
 from ...delivery.buffered_row import BufferedRow
@@ -14,6 +14,8 @@ from ...resources.sink import SinkContext
 from .redis_sink import PORT, RedisSink, addresses, executed, numbered
 
 if TYPE_CHECKING:
+    from taipan.broker.redis_servers.connection import Command
+
     from .connection import RedisLaneConnection
 
 _SENTINEL_PORT: Final = 26_379
@@ -42,7 +44,19 @@ class OneServer(RedisSink):
                 if not alive:
                     self._lanes.drop(PROBE)
 
-    async def write(self, rows: list[BufferedRow], lane: int) -> list[DeliveryOutcome]:
+    async def ask(self, commands: list[Command], lane: int) -> list[Any]:
+        connection = await self._lanes.get(lane)
+        usable = False
+        try:
+            async with asyncio.timeout(self.request_timeout):
+                answers = await connection.exchange(commands)
+            usable = True
+            return answers
+        finally:
+            if not usable:
+                self._lanes.drop(lane)
+
+    async def execute(self, rows: list[BufferedRow], lane: int) -> list[DeliveryOutcome]:
         connection = await self._lanes.get(lane)
         outcomes: list[DeliveryOutcome] = [DELIVERED] * len(rows)
         usable = False

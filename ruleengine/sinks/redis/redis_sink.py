@@ -5,10 +5,12 @@ row."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from ...actions.lookup_subscriptions import LOOKUP, MAX_FOUND, subscribed
 from ...delivery.buffer import DELIVERED, DeliveryOutcome
 from ...delivery.buffered_row import BufferedRow
 from ...network.allowed_networks import Networks, host_and_port
@@ -18,6 +20,8 @@ from ...resources.lane_connections import missing, to_first_address
 from ...resources.sink import Sink, SinkContext
 
 if TYPE_CHECKING:
+    from taipan.broker.redis_servers.connection import Command
+
     from .connection import RedisLaneConnection
 
 Address = tuple[str, int]
@@ -25,8 +29,18 @@ NumberedCommand = tuple[int, list[bytes]]
 PORT: Final = 6379
 _MAX_SERVERS: Final = 100
 _SHOWN: Final = 300
+_SCANNED: Final = b"1000"
+_QOS: Final = (b"0", b"1", b"2")
 
 _decode: Final = msgspec.msgpack.Decoder(list[bytes]).decode
+
+
+_SUBSCRIPTIONS: Final = b"mqtt:sub:"
+"""The prefix of EMQX's hashes, topic -> QoS, by client ID."""
+
+
+class CommandRefused(Exception):
+    """Redis has refused a command."""
 
 
 class RedisSink(Sink):
@@ -47,12 +61,56 @@ class RedisSink(Sink):
         self._tls = client_context(config) if config["ssl"] else None
         self.networks = Networks(context.node.settings.refused_networks)
         self.noticed = context.noticed
+        self._clients = context.node.clients
 
     async def connect(self) -> None:
         try:
             import redis  # noqa: F401 - a node without such a resource does not need it
         except ImportError:
             raise missing("redis", "redis") from None
+
+    async def write(self, rows: list[BufferedRow], lane: int) -> list[DeliveryOutcome]:
+        if rows[0].group == LOOKUP:
+            return [await self._looked_up(each, lane) for each in rows]
+        return await self.execute(rows, lane)
+
+    @abstractmethod
+    async def execute(self, rows: list[BufferedRow], lane: int) -> list[DeliveryOutcome]:
+        """Execute the commands of rows; see ``write``."""
+
+    @abstractmethod
+    async def ask(self, commands: list[Command], lane: int) -> list[Any]:
+        """Return the answers to commands whose second word is their key, including errors. Raises OSError or
+        ResourceError."""
+
+    async def answers(self, commands: list[Command], lane: int) -> list[Any]:
+        """Return the answers to commands whose second word is their key. Raises CommandRefused, OSError or
+        ResourceError."""
+        from .connection import passes
+
+        found = await self.ask(commands, lane)
+        for each in found:
+            if isinstance(each, Exception):
+                raise OSError(_reason(each)) if passes(each) else CommandRefused(_reason(each))
+        self.noticed()
+        return found
+
+    async def _looked_up(self, row: BufferedRow, lane: int) -> DeliveryOutcome:
+        async def find(client_id: str) -> list[tuple[object, object]]:
+            key = _SUBSCRIPTIONS + client_id.encode()
+            found: list[tuple[object, object]] = []
+            cursor = b"0"
+            while len(found) <= MAX_FOUND:
+                ((cursor, fields),) = await self.answers([[b"HSCAN", key, cursor, b"COUNT", _SCANNED]], lane)
+                found += [(_text(topic), _number(qos)) for topic, qos in zip(fields[::2], fields[1::2], strict=True)]
+                if cursor == b"0":
+                    break
+            return sorted(dict(found).items(), key=lambda each: str(each[0]))[: MAX_FOUND + 1]
+
+        try:
+            return await subscribed(row, self._clients, find)
+        except CommandRefused as error:
+            return DeliveryOutcome(str(error), aside=True)
 
     async def open(self, address: Address, data: bool = True) -> RedisLaneConnection:
         """Connect to a server. ``data``: log in and select the database. Raises OSError."""
@@ -73,6 +131,18 @@ class RedisSink(Sink):
             if not usable:
                 made.abort()
         return made
+
+
+def _text(value: bytes) -> object:
+    """Return a text; binary data that is none as it is."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value
+
+
+def _number(value: bytes) -> object:
+    return int(value) if value in _QOS else value
 
 
 def numbered(rows: list[BufferedRow]) -> list[NumberedCommand]:

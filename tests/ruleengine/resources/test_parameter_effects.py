@@ -189,6 +189,7 @@ EFFECTS: Final[dict[str, dict[str, str]]] = {
         "auto_reconnect": f"{REDIS}::test_auto_reconnect",
     },
     "backend_redis_cluster": {**_OF_REDIS, "servers": f"{REDIS}::test_slots"},
+    **{f"lookup_sub_to_{database}": {} for database in ("pgsql", "mysql", "redis")},
     "data_to_redis": {
         "cmd": f"{REDIS}::test_the_example_of_emqx",
         **dict.fromkeys(

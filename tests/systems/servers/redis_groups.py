@@ -6,6 +6,7 @@ import contextlib
 import time
 
 import redis
+from redis.crc import key_slot
 
 from tests.support.cutting_proxy import CuttingProxy
 from tests.support.node import free_port
@@ -51,6 +52,11 @@ class RedisClusterServers:
         while not all("cluster_state:ok" in each.tell("CLUSTER", "INFO") for each in self.servers):
             assert time.monotonic() < end, "the cluster is not complete"
             time.sleep(0.05)
+
+    def of(self, key: str) -> RedisServer:
+        """The master that has a key."""
+        slot = key_slot(key.encode())
+        return next(each for number, each in enumerate(self.servers, 1) if slot < _SLOTS * number // 3)
 
     def flush(self) -> None:
         for each in self.servers:
