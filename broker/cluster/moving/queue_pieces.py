@@ -9,6 +9,9 @@ one. A repeated question gets the same piece again::
     I have 0            ──────────────► piece 1 again
     I have 1            ──────────────► drops m1 m2, makes piece 2: m3 m4
 
+If a piece is read from disk so slowly that the other node no longer waits, its messages stay in memory for the repeated
+question. Otherwise each question would take just as long, and the queue would never move.
+
 ``Outgoing`` hands over sessions in this way, and ``KeptStays`` the messages that arrived after a session had left.
 """
 
@@ -43,7 +46,7 @@ class QueuePieces:
 
     ``sent`` has the messages of piece ``number``, the last one; they are no longer in the queue. ``lock`` admits one
     question at a time. ``on_sent`` is called with each new piece before it leaves, and ``on_dropped`` when the other
-    node has confirmed one.
+    node has confirmed one. ``read_slowly`` has the messages of ``sent``, by number, that took long to read.
     """
 
     def __init__(self, context: ClusterContext, session: Session) -> None:
@@ -53,6 +56,7 @@ class QueuePieces:
         self.number = 0
         self.sent: list[Delivery] = []
         self.lock = asyncio.Lock()
+        self.read_slowly: dict[int, records.StoredBody] = {}
         self.on_sent: Callable[[], None] = lambda: None
         self.on_dropped: Callable[[], None] = lambda: None
 
@@ -105,7 +109,7 @@ class QueuePieces:
         if queue is not None:
             for delivery in reversed(self.sent):
                 queue.push_front(delivery)
-        self.sent = []
+        self._forget_sent()
 
     def session_ended(self) -> None:
         """Note that the session has ended, so that its last piece is no longer needed."""
@@ -118,8 +122,12 @@ class QueuePieces:
             if session.journal is not None:
                 session.journal.done(session, [each for each in self.sent if each.qos])
             self.on_dropped()
-        self.sent = []
+        self._forget_sent()
         self.number = ask.taken
+
+    def _forget_sent(self) -> None:
+        self.sent = []
+        self.read_slowly = {}
 
     async def load(self) -> None:
         """Load the messages of the next piece that are only on disk."""
@@ -161,16 +169,22 @@ class QueuePieces:
         """Return the current piece. If it is requested again, some of its messages may have been paged out."""
         session = self.session
         durability = self._broker.durability
-        now = self._context.clock.now()
-        bodies: dict[int, records.StoredBody] = {}
+        bodies = dict(self.read_slowly)
 
         def take(stored: StoredMessage) -> None:
-            bodies[stored.number] = body_of(stored.message, -now)
+            bodies[stored.number] = body_of(stored.message)
 
         number, sent = self.number, self.sent
         if durability is not None:
             found = [stored_of(each.message) for each in sent]
-            await durability.paging.load([each for each in found if each is not None], take)
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            await durability.paging.load(
+                [each for each in found if each is not None and each.number not in bodies], take
+            )
+            if loop.time() - began > self._context.settings.call_timeout / 2 and self.sent is sent:
+                self.read_slowly = bodies
+        now = self._context.clock.now()
         moved = []
         for each in sent:
             stored = stored_of(each.message)

@@ -169,11 +169,11 @@ class Offer(msgspec.Struct, array_like=True, frozen=True):
 
 
 def moved_delivery(delivery: Delivery, now: float, body: records.StoredBody | None = None) -> MovedDelivery:
-    """Return the form in which a delivery moves. ``body`` is passed if the message may be paged out."""
+    """Return the form in which a delivery moves. ``body`` is passed, with its date, if the message may be paged out."""
     message = delivery.message
     stored = stored_of(message)
     return MovedDelivery(
-        body or body_of(message, -now),
+        body_of(message, -now) if body is None else msgspec.structs.replace(body, timestamp=body.timestamp - now),
         delivery.qos,
         delivery.retain,
         delivery.identifiers,

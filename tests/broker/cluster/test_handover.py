@@ -404,6 +404,44 @@ async def test_what_comes_while_that_is_read_stays_behind_it_after_a_restart(
         await client.nothing()
 
 
+async def test_a_queue_moves_from_a_disk_on_which_a_piece_takes_longer_than_a_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise each repeated question is answered too late, as the first one was. The Message Expiry Interval runs on
+    while the messages wait for the next question."""
+    call_timeout = patience(0.5)
+    table = {"call_timeout": call_timeout}
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=table) as cluster:
+        await cluster[0].leave_session("s", "t", qos=1)
+        publisher = await cluster[0].client("p")
+        for number in range(6):
+            properties = {c.MESSAGE_EXPIRY_INTERVAL: 1000}
+            await publisher.publish("t", b"%d" % number, qos=1, properties=properties)
+        session = cluster[0].server.broker.sessions.get("s")
+        assert session is not None
+        await page_out(cluster[0], session)
+        load = Paging.load
+        durability = cluster[0].server.broker.durability
+        assert durability is not None
+        slow = durability.paging
+
+        async def load_slowly(self: Paging, wanted: Any, *then: Any) -> None:
+            found = list(wanted)
+            if self is slow and then and found:
+                await asyncio.sleep(1.5 * call_timeout)
+                cluster[0].clock.shift += 100
+                cluster[1].clock.shift += 100
+                slow.evict()
+            await load(self, found, *then)
+
+        monkeypatch.setattr(Paging, "load", load_slowly)
+        client = await cluster[1].client("s", expiry=60, session_present=True)
+        got = [await client.expect_publish() for _ in range(6)]
+        assert [each.payload for each in got] == [b"%d" % number for number in range(6)]
+        assert all(each.properties[c.MESSAGE_EXPIRY_INTERVAL] in range(880, 901) for each in got)
+        await until_moved(cluster, "s")
+
+
 async def test_new_messages_that_are_dropped_while_others_are_read_hold_nothing_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
