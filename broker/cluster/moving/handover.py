@@ -56,7 +56,6 @@ from .session_transfer import (
     GONE,
     MORE,
     Done,
-    Keeper,
     MovedSession,
     Offer,
     Prepare,
@@ -105,9 +104,10 @@ class Handover:
         self.session_keys = SessionKeys(context, members, self)
         self.turns = Turns(context, members, calls, routes, receiver, self.session_keys, self)
         self._given_pieces = GivenPieces(context, members, calls, self._coming_row, self._is_under_way)
-        self.outgoing = Outgoing(context, members, calls, self.turns, self.session_keys, self, self._given_pieces)
-        leaves = self.outgoing.leaves
-        self._held = HeldMessages(context, incoming, self._waiting, leaves)
+        self._held = held = HeldMessages(context, incoming, self._waiting, lambda each: self.outgoing.leaves(each))
+        self.outgoing = Outgoing(
+            context, members, calls, self.turns, self.session_keys, self, self._given_pieces, incoming, held
+        )
         self._marks = MarkQuestions(
             context,
             members,
@@ -116,7 +116,7 @@ class Handover:
             self.turns,
             self.session_keys,
             incoming,
-            leaves,
+            self.outgoing.leaves,
             lambda each: bool(self._waiting.held(each)),
             lambda each: self._givers.of(each),
             lambda each: self._givers.fetch_next(each),
@@ -378,26 +378,6 @@ class Handover:
     async def marked(self, client_id: str) -> None:
         """As ``Givers.marked``."""
         await self._givers.marked(client_id)
-
-    async def release_held(self, client_id: str, to: Callable[[], Session | None], late: bool) -> bool:
-        """As ``HeldMessages.release_to``."""
-        return await self._held.release_to(client_id, to, late)
-
-    def end_held(self, client_id: str, session: Session | None) -> None:
-        """As ``HeldMessages.end``."""
-        self._held.end(client_id, session)
-
-    def keepers(self, client_id: str) -> list[Keeper]:
-        """Return the keepers of a session: nodes that keep messages for it."""
-        return self._incoming.keepers(client_id)
-
-    def doubts(self, client_id: str) -> dict[str, list[tuple[int, str]]]:
-        """Return, for each other node, which messages of its part of a session may already have arrived here."""
-        return self._incoming.doubts(client_id)
-
-    def held(self, client_id: str) -> dict[str, Session]:
-        """Return the messages that are held (``held_messages``), by the node that sent them."""
-        return self._waiting.held(client_id)
 
     def begun(self, turn: Turn) -> None:
         """Ask the other nodes for their marks, because a mark alone has begun this turn."""

@@ -48,6 +48,10 @@ class HeldMessages:
         turn.waiting = waiting
         turn.held = held
 
+    def of(self, client_id: str) -> dict[str, Session]:
+        """Return the held messages of a client's session, by the node that sent them."""
+        return self._waiting.held(client_id)
+
     async def release(self, client_id: str) -> None:
         """Deliver the waiting messages of each node whose earlier messages have all arrived from their keepers."""
 

@@ -26,6 +26,8 @@ from ..members.peer import Peer
 from ..nats.interface import NoAnswer, Unavailable, Unknown
 from ..tasks import Tasks
 from .given_pieces import GivenPieces, key_of
+from .held_messages import HeldMessages
+from .incoming import IncomingSessions
 from .kept_stays import KeptStays
 from .queue_pieces import QueuePieces, doubted
 from .session_nodes import SessionNodes, SessionsHere
@@ -112,6 +114,8 @@ class Outgoing:
         nodes: SessionNodes,
         here: SessionsHere,
         given: GivenPieces,
+        incoming: IncomingSessions,
+        held: HeldMessages,
     ) -> None:
         self._context = context
         self._broker = context.broker
@@ -121,6 +125,8 @@ class Outgoing:
         self._nodes = nodes
         self._here = here
         self._given = given
+        self._incoming = incoming
+        self._held = held
         self.kept = KeptStays(context, members, turns, nodes)
         self._leaving: dict[str, Leaving] = {}
         self._tasks = Tasks()
@@ -258,10 +264,9 @@ class Outgoing:
 
     def _ready(self, leaving: Leaving, now: float) -> Prepared:
         moved = moved_session(leaving.session, leaving.will_due, now)
-        client_id = leaving.client_id
-        return Prepared(
-            READY, "", moved, self._here.keepers(client_id), self._here.untold(client_id), self._here.doubts(client_id)
-        )
+        client_id, incoming = leaving.client_id, self._incoming
+        untold = self._here.untold(client_id)
+        return Prepared(READY, "", moved, incoming.keepers(client_id), untold, incoming.doubts(client_id))
 
     def last_epoch(self, client_id: str) -> int:
         """Return the epoch that the key of a session had when the session was last on this node, or 0 if it is not
@@ -425,7 +430,7 @@ class Outgoing:
         session = leaving.session
         if leaving.closed:
             return Piece(END, ask.taken)
-        if await self._here.release_held(
+        if await self._held.release_to(
             leaving.client_id, lambda: session if self._is_current(leaving) else None, ask.turned == []
         ):
             return Piece(MORE, ask.taken)
@@ -438,7 +443,7 @@ class Outgoing:
             return Piece(MORE, ask.taken)
         if ask.turned:
             late = self._turns.not_given(leaving.client_id, ask.epoch)
-            return Piece(END, ask.taken, [], late, sorted(self._here.held(leaving.client_id)))
+            return Piece(END, ask.taken, [], late, sorted(self._held.of(leaving.client_id)))
         for subscription in session.subscriptions.values():
             self._broker.router.unsubscribe(subscription)
         return Piece(END, ask.taken)
@@ -484,7 +489,7 @@ class Outgoing:
             session = None  # it is another session
         if session is not None:
             if done.keep:
-                self.kept.keep(session, node, done.epoch, self._here.held(client_id))
+                self.kept.keep(session, node, done.epoch, self._held.of(client_id))
             else:
                 self._turns.end(client_id)
             self._forget_session(session)
@@ -553,7 +558,7 @@ class Outgoing:
         # here, too: messages that they sent before those are for the session here.
         closed = closed or clean_start or (apart and not anew and self._context.settings.takeover == FRESH)
         if closed or apart:
-            self._here.end_held(client_id, session)
+            self._held.end(client_id, session)
         if closed:
             self._turns.end(client_id)
             for subscription in session.subscriptions.values():
@@ -594,7 +599,7 @@ class Outgoing:
                 logger.warning("session_rest_dropped client_id=%s node=%s reason=session_over", client_id, node)
                 self._forget(leaving)
                 self._turns.end(client_id)
-                self._here.end_held(client_id, None)
+                self._held.end(client_id, None)
                 self._forget_session(leaving.session)
                 self._here.gone(client_id, False)
                 return

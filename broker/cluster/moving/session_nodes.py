@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 from ...session.client_info import ClientInfo
 from ...session.session import Session
-from .session_transfer import Keeper, MovedSession, Prepared
+from .session_transfer import MovedSession, Prepared
 
 
 class SessionPlace(NamedTuple):
@@ -140,21 +140,6 @@ class SessionsHere(Protocol):
     def untold(self, client_id: str) -> dict[str, bool]:
         """Return the node that does not know yet that the whole session is here, in the form of
         ``wire.SessionKey.earlier``."""
-
-    def keepers(self, client_id: str) -> list[Keeper]:
-        """Return the keepers of a session, in the form of ``Prepared.keepers``."""
-
-    def doubts(self, client_id: str) -> dict[str, list[tuple[int, str]]]:
-        """Return the same as ``Prepared.doubts``."""
-
-    def held(self, client_id: str) -> dict[str, Session]:
-        """Return, for each sending node, the messages that wait for those of keepers."""
-
-    async def release_held(self, client_id: str, to: Callable[[], Session | None], late: bool) -> bool:
-        """Deliver waiting messages to a session, and return whether there were any."""
-
-    def end_held(self, client_id: str, session: Session | None) -> None:
-        """Stop holding messages."""
 
     def leaving(self, client_id: str) -> None:
         """Note that a session may leave."""
