@@ -65,24 +65,24 @@ async def list_alarm_targets(call: Call) -> list[TargetRecord] | Extra:
     return of_nodes(*await call.operations.alarm_targets.listing())
 
 
-@routes.get("/alarm_targets/{id}", "A target of alarms, with its status on this node", reply=TargetRecord)
+@routes.get("/alarm_targets/{id}", "An alarm target, with its status on this node", reply=TargetRecord)
 def lookup_alarm_target(call: Call) -> TargetRecord:
     return call.operations.alarm_targets.shown(call.path["id"])
 
 
-@routes.post("/alarm_targets", "Create a target of alarms", body=NewTarget)
+@routes.post("/alarm_targets", "Create an alarm target", body=NewTarget)
 async def add_alarm_target(call: Call) -> None:
     body: NewTarget = call.body
     await call.operations.alarm_targets.add(body.id, body.type, body.enabled, body.alarms, body.config)
 
 
-@routes.put("/alarm_targets/{id}", "Change a target of alarms", body=TargetUpdate)
+@routes.put("/alarm_targets/{id}", "Change an alarm target", body=TargetUpdate)
 async def update_alarm_target(call: Call) -> None:
     body: TargetUpdate = call.body
     await call.operations.alarm_targets.update(call.path["id"], body.enabled, body.alarms, body.config)
 
 
-@routes.delete("/alarm_targets/{id}", "Delete a target of alarms")
+@routes.delete("/alarm_targets/{id}", "Delete an alarm target")
 async def delete_alarm_target(call: Call) -> None:
     await call.operations.alarm_targets.delete(call.path["id"])
 

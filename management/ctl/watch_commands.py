@@ -54,12 +54,12 @@ def clean_alarms(call: CommandCall) -> CommandResult:
     return CommandResult(None, OK)
 
 
-@commands.add("alarms targets", "List the targets of alarms, with the status of this node")
+@commands.add("alarms targets", "List the alarm targets, with the status of this node")
 def list_alarm_targets(call: CommandCall) -> CommandResult:
     return CommandResult(call.operations.alarm_targets.listing_here(), lambda rows: [_target_line(row) for row in rows])
 
 
-@commands.add("alarms test <Target>", "Send a test notice to a target of alarms")
+@commands.add("alarms test <Target>", "Send a test notice to an alarm target")
 async def test_alarm_target(call: CommandCall) -> CommandResult:
     warning = await call.operations.alarm_targets.test(call["Target"])
     return CommandResult({"warning": warning}, lambda data: data["warning"] or OK)

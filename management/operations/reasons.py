@@ -468,7 +468,8 @@ REASONS: Final = (
         "socket",
         "max_connections",
         ("max_connections",),
-        "closed: the limit was reached, and no connection ended within 0.25 seconds; of a datagram listener, ignored",
+        "the limit was reached, and no connection ended within 0.25 seconds: the socket was closed, or, on a datagram "
+        "listener, the datagram was ignored",
     ),
     Reason(
         "socket",
@@ -480,7 +481,7 @@ REASONS: Final = (
         "socket",
         "accept_rate",
         ("accept_rate",),
-        "the connection had to wait and was accepted later; of a datagram listener, ignored",
+        "the connection had to wait and was accepted later; on a datagram listener, the datagram was ignored",
     ),
     Reason(
         "socket",
@@ -493,7 +494,7 @@ REASONS: Final = (
         "socket",
         "amplification",
         (),
-        "a datagram was not sent: until its address is proved, a client is sent no more bytes than have come from it",
+        "a datagram was not sent: until its address is proved, a client receives no more bytes than it has sent",
     ),
     Reason(
         "socket",

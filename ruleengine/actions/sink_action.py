@@ -130,7 +130,7 @@ def insert_mode_params(order: int) -> tuple[Param, ...]:
     """Return ``insert_mode`` and ``sync_timeout``, as in EMQX; numbered from ``order``."""
     return (
         Param("insert_mode", order, "string", Text("Insert Mode", "写入模式"),
-              Text("async: a row waits for a server that is away; sync: it fails after sync_timeout, and the fallbacks "
+              Text("async: a row waits for an unavailable server; sync: it fails after sync_timeout, and the fallbacks "
                    "run", "async：服务器不可用时数据等待；sync：超过同步超时即失败并执行备选动作"),
               default="async", enum=["async", "sync"]),
         Param("sync_timeout", order + 1, "number", Text("Sync Timeout", "同步超时"),

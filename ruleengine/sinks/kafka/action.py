@@ -160,14 +160,14 @@ def _param(name: str, order: int, title: Text, text: Text, **more: Any) -> Param
 TYPE: Final = ActionType(
     "data_to_kafka",
     Text("Data bridge to Kafka", "桥接数据到 Kafka"),
-    Text("Write each row as a record into a topic of Kafka", "将每条数据写入 Kafka 主题"),
+    Text("Write each row as a record into a Kafka topic", "将每条数据写入 Kafka 主题"),
     _create,
     (
         resource_param("bridge_kafka"),
-        _param("topic", 1, Text("Kafka Topic", "Kafka 主题"), Text("The topic of Kafka", "Kafka 的主题"),
+        _param("topic", 1, Text("Kafka Topic", "Kafka 主题"), Text("The Kafka topic", "Kafka 的主题"),
                required=True, format="[a-zA-Z0-9._-]{1,249}"),
         _param("type", 2, Text("Type", "操作类型"),
-               Text("async: a row waits for a cluster that is away; sync: it fails after sync_timeout of the resource, "
+               Text("async: a row waits for an unavailable cluster; sync: it fails after sync_timeout of the resource, "
                     "and the fallbacks run", "async：集群不可用时数据等待；sync：超过同步超时即失败并执行备选动作"),
                default="async", enum=["async", "sync"]),
         _param("strategy", 3, Text("Partition Strategy", "分区选择策略"),

@@ -106,7 +106,7 @@ def server_params() -> tuple[Param, ...]:
                    "集群中一个或多个节点的 host:port，以逗号分隔"),
               required=True, default="127.0.0.1:9092"),
         Param("authentication_mechanism", 2, "string", Text("Authentication", "认证机制"),
-              Text("The mechanism of SASL; NONE: without a login", "SASL 认证机制；NONE 则不认证"),
+              Text("The SASL mechanism; NONE: no authentication", "SASL 认证机制；NONE 则不认证"),
               default="NONE", enum=list(_MECHANISMS)),
         Param("username", 3, "string", Text("Username", "用户名"), Text("The user to log in as", "登录用户名"),
               default=""),

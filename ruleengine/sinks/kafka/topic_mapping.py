@@ -53,7 +53,7 @@ class Published(msgspec.Struct, frozen=True):
 
 
 class TopicMapping:
-    """The message of the records of one topic of Kafka."""
+    """The message of the records of one Kafka topic."""
 
     def __init__(self, given: _Given, key_mode: str, value_mode: str, max_payload: int) -> None:
         """Raises ParamError."""
@@ -115,7 +115,7 @@ def _hops(record: ConsumerRecord) -> int:
 
 
 def read_mappings(given: object, key_mode: str, value_mode: str, max_payload: int) -> dict[str, TopicMapping]:
-    """Return the mappings by topic of Kafka. Raises ParamError."""
+    """Return the mappings by Kafka topic. Raises ParamError."""
     try:
         read = msgspec.convert(given, list[_Given])
     except msgspec.ValidationError as error:
