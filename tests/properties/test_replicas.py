@@ -285,6 +285,20 @@ def test_what_is_left_to_happen_happens() -> None:
     assert core.missing_since is None and core.copies == 1
 
 
+def test_a_start_that_takes_long_is_no_trouble() -> None:
+    """Before the record is read, NATS cannot have told who has this node's place."""
+    core = OriginCopies(1, 0, TIMEOUT, False, 5, 0.0)
+    now = 10 * TIMEOUT
+    core.started(now)
+    core.tick(now)
+    assert core.trouble(now) is None
+    now += 2 * TIMEOUT
+    core.tick(now)
+    assert core.trouble(now) is not None
+    core.record_is((), now)
+    assert core.trouble(now) is None
+
+
 def test_a_follower_that_is_chosen_again_in_the_moment_in_which_it_leaves() -> None:
     """It receives batches all the time: what it reports counts, and it enters the record again."""
     core = OriginCopies(1, 0, TIMEOUT, False, 0, 0.0)

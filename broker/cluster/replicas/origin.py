@@ -75,6 +75,10 @@ class OriginCopies:
 
     # ------------------------------------------------------------------- events
 
+    def started(self, now: float) -> None:
+        """The record is being read: until now, NATS could not have told who has this node's place."""
+        self._began = now
+
     def want(self, names: Iterable[str], now: float) -> None:
         """Set the nodes that should have copies. Other followers are deleted, unless acknowledgements wait for them.
         Nothing else deletes a follower, so that the caller can end the session with it at the same moment."""

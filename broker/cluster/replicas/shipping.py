@@ -174,6 +174,7 @@ class Shipping:
             self._nats.subscribe(self._context.subject("copied", self._context.node), self._answered)
             self._nats.on_connected.append(self._connected)
             self._members.on_change.append(self._peer_changed)
+        self.core.started(self._loop.time())
         self.record.start(self._tasks)
         self._tick()
 
