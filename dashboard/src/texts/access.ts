@@ -122,7 +122,7 @@ export const texts = inLanguage("access", {
     off: "disabled",
     never: "never",
     none: "No applications yet.",
-    fields: { id: "ID", idAbout: "Letters, digits, _ and -.", name: "Name", desc: "Description", status: "Enabled", scopes: "May", scopesAbout: "Read: as a viewer of the dashboard, and metrics. Publish: messages, without access rules.", days: "Days", daysAbout: "The credentials expire after this time. Leave empty if they never expire." },
+    fields: { id: "ID", idAbout: "Letters, digits, _ and -.", name: "Name", desc: "Description", status: "Enabled", scopes: "May", scopesAbout: "Read: the same as a dashboard viewer, and metrics. Publish: messages; access rules do not apply.", days: "Days", daysAbout: "The credentials expire after this time. Leave empty if they never expire." },
     changeTitle: (name: string) => `Edit ${name}`,
     removeTitle: "Delete this application?",
     removeText: "Requests with its credentials are refused immediately.",
@@ -154,7 +154,7 @@ export const texts = inLanguage("access", {
     kinds: {
       password: "a username and password",
       certificate: "a certificate",
-      names: "a certificate that is not at hand",
+      names: "only the names in a certificate",
       scram: "a password with SCRAM-SHA-256",
     } as Record<string, string>,
     fields: {

@@ -243,7 +243,7 @@ export const texts = inLanguage("clients", {
     allTitle: (count: number) => `Kick ${count} clients?`,
     allAction: (count: number) => `Kick ${count}`,
     allDone: (count: number) => `${count} clients kicked`,
-    noneLeft: "No client matches any more.",
+    noneLeft: "No matching clients left.",
     someFailed: (failed: number, count: number) => `${failed} of ${count} clients could not be kicked.`,
     action: "Kick",
     title: "Kick this client?",

@@ -62,7 +62,7 @@ export const texts = inLanguage("common", {
   } as Record<string, string>,
   linkStates: { open: "open", late: "delayed", opening: "opening", closed: "closed" } as Record<string, string>,
   theme: { label: "Theme", system: "System", light: "Light", dark: "Dark" },
-  language: { label: "Language", system: "As in the browser" },
+  language: { label: "Language", system: "Same as the browser" },
   missing: {
     title: "These nodes are not responding:",
     text: "Their data is missing from this page.",

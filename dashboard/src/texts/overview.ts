@@ -55,7 +55,7 @@ export const texts = inLanguage("overview", {
     day: (name: string) => `${name}, a day before`,
     week: (name: string) => `${name}, a week before`,
     none: "The node keeps no figures for the period before this time range.",
-    unknown: "The node has no figures of that earlier time.",
+    unknown: "The node has no figures for that earlier time.",
   },
   happened: {
     title: "What happened",
@@ -101,7 +101,7 @@ export const texts = inLanguage("overview", {
     disk: (free: string, part: string) =>
       `Only ${free} of disk space left (${part}). Free some space or move node.data_dir: the node stops acknowledging messages when the disk is full.`,
     memory: (part: string, limit: string) =>
-      `Memory is at ${part} of ${limit}. Raise limits.memory, or limit queues by max_queued_bytes.`,
+      `Memory is at ${part} of ${limit}. Raise limits.memory, or limit queues with max_queued_bytes.`,
     lag: (time: string) =>
       `The event loop stalled for ${time} in the last minute. The node has more work than one core can do, or another program is using the processor.`,
     commit: (time: string) =>

@@ -38,7 +38,7 @@ export const texts = inLanguage("rules", {
     enabled: "Rule enabled",
     disabled: "Rule disabled",
     removeTitle: "Delete this rule?",
-    removeText: "This stops the rule immediately and discards its metrics. Rows in the buffers of resources that wait for its actions are dropped.",
+    removeText: "This stops the rule immediately and discards its metrics. Rows that wait for its actions in the buffers of resources are dropped.",
     removed: "Rule deleted",
   },
   one: {

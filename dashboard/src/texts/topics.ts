@@ -67,7 +67,7 @@ export const texts = inLanguage("topics", {
     ask: "Check access",
     fields: {
       clientid: "Client ID",
-      clientidAbout: "On its own: a client that is connected or has a session.",
+      clientidAbout: "If the fields below are empty, the client must be connected or have a session.",
       username: "Username",
       usernameAbout: "Enter a username, an address or a listener to check a client that is not connected.",
       address: "Address",

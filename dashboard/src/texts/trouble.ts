@@ -80,7 +80,7 @@ export const texts = inLanguage("trouble", {
       columns: { name: "Figure", value: "Alarm", current: "Now" },
       names: {
         disk_free: "Free disk space",
-        memory: "Memory, of limits.memory",
+        memory: "Memory (share of limits.memory)",
         connections: "Connected clients",
         deliveries_dropped: "Dropped deliveries",
         refused: "Refusals",

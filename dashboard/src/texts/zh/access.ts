@@ -154,7 +154,7 @@ export const texts: typeof English = {
     kinds: {
       password: "用户名和密码",
       certificate: "证书",
-      names: "证书（文件不在手边）",
+      names: "仅证书中的名称",
       scram: "SCRAM-SHA-256 密码",
     },
     fields: {

@@ -66,7 +66,7 @@ export const texts: typeof English = {
       rate: "消息速率",
       waiting: "等待的消息",
       bytes: "等待的数据",
-      oldest: "最早的已等待",
+      oldest: "最长等待时间",
       sent: "已发送",
       dropped: "已丢弃",
     },

@@ -67,7 +67,7 @@ export const texts: typeof English = {
     ask: "检查权限",
     fields: {
       clientid: "客户端 ID",
-      clientidAbout: "单独填写时：已连接或有会话的客户端。",
+      clientidAbout: "如果不填写下面的字段，该客户端必须已连接或有会话。",
       username: "用户名",
       usernameAbout: "填写用户名、地址或监听器时，检查的是一个假想的客户端。",
       address: "地址",
