@@ -16,7 +16,7 @@ from .transport.connection import Connection
 PERIOD: Final = 5.0
 PART: Final = 1_000
 _SHORTEST: Final = 0.5
-"""Seconds between two looks at a client that give a rate."""
+"""Seconds between two readings of a client's counters, from which a rate is computed."""
 
 
 class ClientLoad:

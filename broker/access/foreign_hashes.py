@@ -135,7 +135,7 @@ class BcryptHash:
     __slots__ = ("text",)
 
     PREFIX: Final = "$2"
-    """No other stored form begins like this."""
+    """The prefix of this form, which no other stored form has."""
 
     fast: Final = False
     outdated: Final = True

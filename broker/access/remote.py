@@ -155,7 +155,8 @@ class RemoteSource(Source, OutsideSource):
         }
 
     def not_let_in(self, verdict: Verdict, client: ClientInfo, password: bytes | None) -> AuthOutcome | None:
-        """Return the effect of a verdict other than a permission on a CONNECT; None: the next source is asked."""
+        """Return how a verdict that does not admit the client affects its CONNECT, or ``None`` if the next source is
+        asked."""
         if verdict.decision == IGNORE:
             return None
         if verdict.failure:

@@ -22,7 +22,7 @@ class Newcomer(Protocol):
     """A connection without a login."""
 
     def evict(self) -> None:
-        """Close it immediately, because memory is short."""
+        """Close the connection immediately, because memory is short."""
 
 
 class BeforeLogin:

@@ -55,7 +55,7 @@ class Sender(Protocol):
         ...
 
     def close_unfinished(self) -> None:
-        """Close it immediately, because memory is exhausted."""
+        """Close the connection immediately, because memory is exhausted."""
 
 
 class EventQueue(Protocol):

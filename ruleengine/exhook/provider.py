@@ -30,7 +30,7 @@ _LANES: Final = 32
 _OVERHEAD: Final = 400
 """Approximate memory of a waiting request in addition to its encoded size, in bytes."""
 _LOOK_EVERY: Final = 1.0
-"""Seconds between two looks at the connections."""
+"""Seconds between two checks of the connections."""
 _STREAMS: Final = 16
 """Questions about messages at a time over one connection."""
 

@@ -361,7 +361,7 @@ class StoredAclRules:
         return number - 1 - (number - 1 - self._place) % self._places
 
     def room(self, kind: str, name: str) -> int:
-        """Return how many more rules this subject may have."""
+        """Return the number of rules that can still be added for this subject."""
         subject = self._subjects[kind].get(name)
         return MAX_RULES - (len(subject.rules) if subject is not None else 0)
 
