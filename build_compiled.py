@@ -88,6 +88,7 @@ MODULES = (
     "channel/context",
     "channel/identity",
     "channel/channel",
+    "transport/acceptor",
     "transport/memory_guard",
     "transport/poller",
     "transport/polled_tls",

@@ -216,8 +216,10 @@ def _connack_properties_if_admitted(channel: Channel, connect: Connect, extra: P
     client = channel.client
     client.keep_alive = _keep_alive(channel, connect)
     client.expiry_interval = expiry = _expiry(channel, connect)
-    properties = {**extra, **_connack_properties(channel, connect, client.keep_alive, expiry)}
-    if not channel.fits(Connack(reason_codes.SUCCESS, False, properties)):
+    properties: Properties = {}
+    if connect.version == V5:
+        properties = {**extra, **_connack_properties(channel, connect, client.keep_alive, expiry)}
+    if properties and not channel.fits(Connack(reason_codes.SUCCESS, False, properties)):
         end(channel, "packet_too_large", "the client's Maximum Packet Size leaves no room for a CONNACK", NONE)
         return None
     durability = context.broker.durability
@@ -443,8 +445,6 @@ def _expiry(channel: Channel, connect: Connect) -> int:
 
 def _connack_properties(channel: Channel, connect: Connect, keep_alive: int, expiry: int) -> Properties:
     """Return the server's limits for a 5.0 client; an absent property means the standard's default."""
-    if connect.version != V5:
-        return {}
     zone = channel.zone
     properties: Properties = {}
     if not connect.client_id:  # assigned by the broker, or the username

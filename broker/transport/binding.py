@@ -4,7 +4,7 @@ import asyncio
 import errno
 import socket
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 
 class PlainSocket(socket.socket):
@@ -16,12 +16,27 @@ class PlainSocket(socket.socket):
     family = socket.SocketType.family  # type: ignore[assignment]
     type = socket.SocketType.type  # type: ignore[assignment]
 
+    def take(self) -> tuple[int, Any]:
+        """Do what ``accept`` does, but return the number of the socket, and its client's address. A socket object for
+        each client would cost as much as accepting it."""
+        taken: tuple[int, Any] = self._accept()  # type: ignore[attr-defined]
+        return taken
+
+    def socket_of(self, fd: int) -> "PlainSocket":
+        """Return a socket object for a number that ``take`` has returned."""
+        return PlainSocket(self.family, self.type, self.proto, fd)
+
+
+def is_wildcard(host: str) -> bool:
+    """Return whether a socket that is bound to this address accepts connections to every address of the machine."""
+    return host in ("0.0.0.0", "::")
+
 
 _Address = tuple[str | int | bytes, ...]
 _FLAGS: Final = socket.AI_PASSIVE | socket.AI_NUMERICSERV
 
 
-async def listening_sockets(host: str, port: int, backlog: int, shared: bool = False) -> list[socket.socket]:
+async def listening_sockets(host: str, port: int, backlog: int, shared: bool = False) -> list[PlainSocket]:
     """Return bound, listening, non-blocking sockets, one for each local address of ``host``.
 
     ``shared``: other processes that also set this may listen at the same address; the system distributes the
@@ -41,7 +56,7 @@ async def listening_sockets(host: str, port: int, backlog: int, shared: bool = F
 
 async def bound_sockets(
     host: str, port: int, shared: bool, kind: socket.SocketKind = socket.SOCK_STREAM
-) -> list[socket.socket]:
+) -> list[PlainSocket]:
     """Return the sockets of ``listening_sockets``, bound but not listening; ``kind``: stream or datagram sockets."""
     try:
         # An address is read immediately; a name may need a query, which runs in a thread.
@@ -66,11 +81,9 @@ def _close(sockets: Iterable[socket.socket]) -> None:
         sock.close()
 
 
-def _bind(
-    addresses: list[tuple[int, _Address]], port: int, shared: bool, kind: socket.SocketKind
-) -> list[socket.socket]:
+def _bind(addresses: list[tuple[int, _Address]], port: int, shared: bool, kind: socket.SocketKind) -> list[PlainSocket]:
     streams = kind == socket.SOCK_STREAM
-    sockets: list[socket.socket] = []
+    sockets: list[PlainSocket] = []
     failure: OSError | None = None
     for family, address in addresses:
         try:

@@ -11,7 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from ..session.client_info import shared_text
-from .binding import bound_sockets
+from .binding import PlainSocket, bound_sockets
 from .dtls import DtlsError, DtlsSession, is_client_hello
 from .handshakes import Handshakes
 from .layer import Layer
@@ -49,7 +49,7 @@ class Datagrams:
 
     def __init__(self, listener: "Listener") -> None:
         self._listener = listener
-        self._sockets: list[socket.socket] = []
+        self._sockets: list[PlainSocket] = []
         self.names: dict[int, _Address] = {}
         """The own address of each socket, by its descriptor: one for all peers."""
         self._peers: dict[_Key | _Address, DatagramPeer] = {}  # by ``_place``
@@ -61,7 +61,7 @@ class Datagrams:
         self._handshakes = Handshakes(listener, self._secured)
         self.challenge_bytes = None if gateway is None else gateway.challenge_bytes
 
-    async def start(self, host: str, port: int, shared: bool) -> list[socket.socket]:
+    async def start(self, host: str, port: int, shared: bool) -> list[PlainSocket]:
         """Return the bound sockets: the previous ones, if they still serve peers. Raises the errors of
         ``binding.listening_sockets``."""
         if not self._sockets:

@@ -5,10 +5,9 @@ import errno
 import logging
 import os
 import socket
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from ..config import ListenerSettings, ZoneSettings, parse_bind
 from ..core.before_login import BeforeLogin
@@ -16,15 +15,15 @@ from ..gateway import GATEWAYS, Gateway, GatewayLoadError
 from ..listener_kinds import LISTENER_KINDS, SOCKET_FILE_KEYS
 from ..loop.clock import Clock
 from ..session.client_info import authority, is_loopback
+from .acceptor import Acceptor, Lingering
 from .binding import PlainSocket, listening_sockets
 from .datagrams import Datagrams
-from .descriptors import SETTING, UNLIMITED, Descriptors
+from .descriptors import UNLIMITED, Descriptors
 from .dtls import DtlsContext
 from .pending_connection import PendingConnection
-from .poller import PolledTransport, Poller
-from .rate_limits import TokenBucket
+from .poller import Poller
 from .tls import ServerContext, TlsError, build_context
-from .unix_socket import SocketFile, SocketFileError, listening_socket, peer_of
+from .unix_socket import SocketFile, SocketFileError, listening_socket
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -32,13 +31,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-ACCEPTS_PER_ITERATION: Final = 64  # so that a burst of connections leaves room for existing ones
-EXHAUSTED: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
-ACCEPT_PAUSE: Final = 1.0  # seconds without accepting when the system has no more sockets
-PLACE_TIMEOUT: Final = 0.25
-"""Seconds that a new client waits for one of ``max_connections``, because a recent disconnect may not have been noticed
-yet."""
-MAX_WAITING: Final = 64  # for a place
 _GATEWAY_ERROR: Final = "gateway_error"
 PROBE_LOG_INTERVAL: Final = 60.0  # seconds between two log lines about connections without a byte
 REFUSAL_LOG_INTERVAL: Final = 10.0  # seconds between two log lines about the same reason
@@ -50,13 +42,6 @@ TLS_BYTES: Final = 27_000
 """Approximate memory of a connection's TLS, during the handshake and after it."""
 POLLED_TLS_BYTES: Final = 15_000
 """The same after the handshake, with a Poller."""
-
-
-class Lingering(Protocol):
-    """A closed connection whose client has not closed its side yet."""
-
-    def abort(self) -> None:
-        """Stop waiting."""
 
 
 class ListenerError(Exception):
@@ -122,19 +107,15 @@ class Listener:
         self.layer: type[WebSocketLayer] | None = None  # between its sockets and their Connections
         self.layers: set[WebSocketLayer] = set()  # number of open sockets, including those without a Connection
         self.pending: set[PendingConnection] = set()  # accepted sockets without a Connection yet
-        self._lingering: dict[Lingering, None] = {}
-        self._placeless: deque[tuple[socket.socket, tuple[str, int]]] = deque()  # waiting for a place
         # Adds a layer between the sockets and their Connections: faults, in test brokers.
         self.intercept: Callable[[asyncio.Protocol], asyncio.Protocol] | None = None
         self._connect = connect
         self._clock = clock
-        self._descriptors = descriptors
         self._host, self._port = _bind_of(settings)
-        self._sockets: list[socket.socket] = []
+        self._sockets: list[PlainSocket] = []
         self._file: SocketFile | None = None  # of a Unix socket
         self._datagrams = Datagrams(self) if self.kind.datagram else None
-        self._rest: asyncio.TimerHandle | None = None
-        self._rate = _accept_rate(settings)
+        self.acceptor = Acceptor(self, clock, descriptors)
         # Connections without a byte since the last log line about them, and its time.
         self._probes = 0
         self._probes_logged_at: float | None = None
@@ -252,7 +233,7 @@ class Listener:
         self._port = self.port  # a restart uses the assigned port again
         self._set_nodelay()
         if self._datagrams is None:
-            self._resume_accepting()
+            self.acceptor.start(self._sockets)
         logger.info("listener_started listener=%s protocol=%s listen_on=%s", self.name, self.protocol, self.listen_on)
 
     async def stop(self) -> None:
@@ -264,16 +245,13 @@ class Listener:
             self._datagrams.stop()
             logger.info("listener_stopped listener=%s protocol=%s", self.name, self.protocol)
             return
-        self._pause_accepting()
+        self.acceptor.stop()
         if self._file is not None:
             self._file.remove()
             self._file = None
         for sock in self._sockets:
             sock.close()
         self._sockets = []
-        for waiting, _ in self._placeless:
-            waiting.close()
-        self._placeless.clear()
         for pending in list(self.pending):
             pending.abort()
         logger.info("listener_stopped listener=%s protocol=%s", self.name, self.protocol)
@@ -309,19 +287,20 @@ class Listener:
     def apply(self, prepared: "PreparedListener") -> None:
         """Apply the new limits and certificates to new clients; existing connections are not affected."""
         settings = prepared.settings
-        if settings.accept_rate != self.settings.accept_rate:
-            self._rate = _accept_rate(settings)
+        new_rate = settings.accept_rate != self.settings.accept_rate
         if settings.backlog != self.settings.backlog and self._datagrams is None:
             for sock in self._sockets:
                 sock.listen(settings.backlog)
         self.settings, self.zone, self.context = settings, prepared.zone, prepared.context
+        if new_rate:
+            self.acceptor.limit_rate()
         self._set_nodelay()
         self.dtls = prepared.dtls
         if self.gateway_settings != prepared.gateway_settings:
             self.gateway_settings = prepared.gateway_settings
             if self._datagrams is not None:
                 self._datagrams.settings_changed()
-        self._place_free()
+        self.acceptor.place_free()
 
     def _set_nodelay(self) -> None:
         """Set TCP_NODELAY of future sockets, which inherit it. Transports of the event loop set it themselves."""
@@ -329,133 +308,22 @@ class Listener:
             for sock in self._sockets:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, int(self.settings.nodelay))
 
-    # Accepting
+    # Sockets and their Connections
 
-    def _resume_accepting(self) -> None:
-        self._rest = None
-        loop = asyncio.get_running_loop()
-        for sock in self._sockets:
-            loop.add_reader(sock, self._accept, sock)
-
-    def _pause_accepting(self) -> None:
-        if self._rest is not None:
-            self._rest.cancel()
-            self._rest = None
-        loop = asyncio.get_running_loop()
-        for sock in self._sockets:
-            loop.remove_reader(sock)
-
-    def _accept(self, listening: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        for _ in range(ACCEPTS_PER_ITERATION):
-            try:
-                sock, address = listening.accept()
-            except (BlockingIOError, InterruptedError):
-                return
-            except OSError as exc:
-                # accept() also reports the error of a client that was in the backlog and has disconnected.
-                text = os.strerror(exc.errno or 0)
-                if exc.errno not in EXHAUSTED:
-                    self.refuse("closed_early", "", ("", 0), text)
-                    continue
-                self._exhausted(("", 0), text)
-                return
-            peer: tuple[str, int] = peer_of(sock) if self.kind.local else address[:2]
-            if sock.fileno() >= self._descriptors.for_clients:
-                sock.close()
-                kept = self._descriptors.limit - self._descriptors.for_clients
-                self._exhausted(peer, f"{kept} of {self._descriptors.limit} are kept for the node itself")
-                return
-            sock.__class__ = PlainSocket
-            self._admit(sock, peer, loop)
-            if self._rate is not None:
-                wait = self._rate.consume(1, self._clock.now())
-                if wait > 0:
-                    # Further ones wait in the backlog, where they cost nothing.
-                    self.throttled += 1
-                    self._warn("accept_rate", self.throttled, "accept_rate", peer, "further ones wait")
-                    self._pause_accepting()
-                    self._rest = loop.call_later(wait, self._resume_accepting)
-                    return
-
-    def _exhausted(self, peer: tuple[str, int], detail: str) -> None:
-        """Pause accepting, because no descriptor is free: new clients wait in the backlog."""
-        self.refuse("no_sockets", SETTING, peer, detail)
-        self._pause_accepting()
-        self._rest = asyncio.get_running_loop().call_later(ACCEPT_PAUSE, self._resume_accepting)
-
-    @property
-    def _full(self) -> bool:
-        limit = self.settings.max_connections
-        return limit > 0 and self.current_connections + len(self.pending) >= limit
+    def slowed(self, peer: tuple[str, int]) -> None:
+        """Count and log a pause of accepting because of ``accept_rate``."""
+        self.throttled += 1
+        self._warn("accept_rate", self.throttled, "accept_rate", peer, "further ones wait")
 
     def admits_datagrams(self, peer: tuple[str, int]) -> bool:
         """Return whether a client that sends its first datagram may have a Connection. A refused client is counted and
         receives no answer, because its address may be forged."""
-        if self._full:
-            self.refuse("max_connections", "max_connections", peer)
-            return False
-        if self._rate is not None:
-            now = self._clock.now()
-            if not self._rate.has(1, now):
-                self.throttled += 1
-                self.refuse("accept_rate", "accept_rate", peer)
-                return False
-            self._rate.consume(1, now)
-        return True
-
-    def _admit(self, sock: socket.socket, peer: tuple[str, int], loop: asyncio.AbstractEventLoop) -> None:
-        if not self._placeless and not self._full:
-            self._start(sock, peer, loop)
-        elif len(self._placeless) < MAX_WAITING:
-            self._placeless.append((sock, peer))
-            loop.call_later(PLACE_TIMEOUT, self._refuse_waiting, sock)
-            if self._lingering:
-                oldest = next(iter(self._lingering))
-                del self._lingering[oldest]
-                oldest.abort()
-        else:
-            self._refuse_full(sock, peer)
-
-    def _start(self, sock: socket.socket, peer: tuple[str, int], loop: asyncio.AbstractEventLoop) -> None:
-        poller = self.poller
-        if poller is not None and self.context is None and self.layer is None and not self.settings.proxy_protocol:
-            try:
-                transport = poller.open(sock, peer)
-            except OSError:
-                self.refuse("closed_early", "", peer)
-                return
-            transport.start(self._connection_of)
-            return
-        pending = PendingConnection(self, sock, peer)
-        self.pending.add(pending)
-        pending.start(loop)
-
-    def _refuse_full(self, sock: socket.socket, peer: tuple[str, int]) -> None:
-        self.refuse("max_connections", "max_connections", peer)
-        sock.close()
-
-    def _refuse_waiting(self, sock: socket.socket) -> None:
-        """Refuse a socket that still waits for a place after the timeout."""
-        for waiting in self._placeless:
-            if waiting[0] is sock:
-                self._placeless.remove(waiting)
-                self._refuse_full(*waiting)
-                return
+        return self.acceptor.admits_datagrams(peer)
 
     def finished(self, pending: PendingConnection) -> None:
         """Note that a socket has its Connection, which now has its own place, or was closed."""
         self.pending.discard(pending)
-        self._place_free()
-
-    def _place_free(self) -> None:
-        if self._placeless:
-            asyncio.get_running_loop().call_soon(self._admit_waiting)
-
-    def _admit_waiting(self) -> None:
-        loop = asyncio.get_running_loop()
-        while self._placeless and not self._full:
-            self._start(*self._placeless.popleft(), loop)
+        self.acceptor.place_free()
 
     def connect_gateway(self) -> asyncio.Protocol:
         """Return a new Connection of this listener with a new gateway conversation that translates for it."""
@@ -464,10 +332,6 @@ class Listener:
         connection = cast("Connection", self._connect(self))
         layer = GatewayLayer(connection, self.zone.max_connect_size, self)
         return layer if self.intercept is None else self.intercept(layer)
-
-    def _connection_of(self, transport: PolledTransport) -> None:
-        below = cast(asyncio.Transport, transport)
-        self.attach(below, below)
 
     def attach(self, below: asyncio.Transport, top: asyncio.Transport) -> None:
         """Give a transport its Connection, or a gateway conversation. ``top``: what these use as the transport."""
@@ -540,13 +404,12 @@ class Listener:
 
     def lingers(self, connection: Lingering) -> None:
         """Note that a connection waits for its client to close. If no other place is free, a new client replaces it."""
-        self._lingering[connection] = None
+        self.acceptor.lingers(connection)
 
     def freed(self, connection: Lingering) -> None:
         """Stop counting a connection that has lost its transport."""
-        self._lingering.pop(connection, None)
         self.current_connections -= 1
-        self._place_free()
+        self.acceptor.freed(connection)
 
     def closed(self, reason: str) -> None:
         """Count a Connection that has ended; ``reason`` in EMQX's words (normal, kicked, ...)."""
@@ -560,10 +423,6 @@ def _bind_of(settings: ListenerSettings) -> tuple[str, int]:
         return parse_bind(settings.bind)
     except ValueError as error:
         raise ListenerError(f"listener {settings.name}: bind {settings.bind!r}: {error}") from None
-
-
-def _accept_rate(settings: ListenerSettings) -> TokenBucket | None:
-    return TokenBucket(settings.accept_rate, 1.0) if settings.accept_rate else None
 
 
 def _dtls_context(settings: ListenerSettings) -> DtlsContext | None:

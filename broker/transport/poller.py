@@ -82,7 +82,11 @@ class Poller:
         except OSError:
             sock.close()
             raise
-        transport = PolledTransport(self, sock.detach(), peer, name)
+        return self.accepted(sock.detach(), peer, name)
+
+    def accepted(self, fd: int, peer: object, name: object) -> "PolledTransport":
+        """Do the same for the number of a socket that does not block; ``name`` is its ``sockname``."""
+        transport = PolledTransport(self, fd, peer, name)
         self.add(transport)
         return transport
 

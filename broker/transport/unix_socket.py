@@ -50,7 +50,7 @@ class SocketFileError(Exception):
 class SocketFile:
     """A listening socket, and the file that it has created at ``path``."""
 
-    sock: socket.socket
+    sock: PlainSocket
     path: str
     identity: tuple[int, int]  # device and inode
 

@@ -15,9 +15,10 @@ from taipan.broker.core.before_login import BeforeLogin
 from taipan.broker.loop.clock import Clock
 from taipan.broker.observability.throttle import Throttle
 from taipan.broker.session.client_info import authority
-from taipan.broker.transport.binding import listening_sockets
+from taipan.broker.transport.acceptor import ACCEPT_PAUSE, EXHAUSTED
+from taipan.broker.transport.binding import PlainSocket, listening_sockets
 from taipan.broker.transport.descriptors import SETTING, UNLIMITED, Descriptors
-from taipan.broker.transport.listener import ACCEPT_PAUSE, EXHAUSTED, TLS_BYTES
+from taipan.broker.transport.listener import TLS_BYTES
 
 from .connection import HttpConnection
 
@@ -76,7 +77,7 @@ class HttpListener:
         self._unauthenticated: dict[HttpConnection, None] = {}
         self._unauthenticated_of: dict[str, dict[HttpConnection, None]] = {}
         self._throttle = Throttle()
-        self._sockets: list[socket.socket] = []
+        self._sockets: list[PlainSocket] = []
         self._resume_timer: asyncio.TimerHandle | None = None
         self._host = ""
         self.context: ssl.SSLContext | None = None  # for new connections

@@ -31,7 +31,7 @@ async def test_clients_wait_while_only_the_nodes_own_are_left() -> None:
         assert await one[0].readexactly(5) == b"hello"
         # No number beyond that one's is a client's: not that of the next, which is higher.
         number = listener.echoes[0].transport.get_extra_info("socket").fileno()
-        listener._descriptors = Descriptors(4096, number + 1, 4096)
+        listener.acceptor.descriptors = Descriptors(4096, number + 1, 4096)
         other = await stack.enter_async_context(dial(listener.port))
         await listener.until(lambda: listener.refused == {"no_sockets": 1})
         assert await other[0].read() == b""
@@ -40,6 +40,6 @@ async def test_clients_wait_while_only_the_nodes_own_are_left() -> None:
         patient[1].write(b"hello")
         await asyncio.sleep(0.05)
         assert (listener.refused, listener.accepted) == ({"no_sockets": 1}, 1)
-        listener._descriptors = UNLIMITED
+        listener.acceptor.descriptors = UNLIMITED
         assert await patient[0].readexactly(5) == b"hello"
         assert listener.refused == {"no_sockets": 1}

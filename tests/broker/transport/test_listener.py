@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import logging
+import os
 import socket
 import ssl
 from contextlib import AsyncExitStack
@@ -12,7 +13,9 @@ import pytest
 
 from taipan.broker.config import ZoneSettings
 from taipan.broker.transport import listener as listener_module
-from taipan.broker.transport.listener import ACCEPT_PAUSE, ListenerError
+from taipan.broker.transport.acceptor import ACCEPT_PAUSE
+from taipan.broker.transport.binding import PlainSocket
+from taipan.broker.transport.listener import ListenerError
 from taipan.broker.transport.tls import TlsError
 from tests.broker.transport.echo import (
     WatchedListener,
@@ -244,9 +247,9 @@ async def test_a_place_is_free_when_its_connection_is_closed(certificates: Certi
 
 
 @on_every_transport
-async def test_as_many_as_places_get_free_come_in_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener_module, "MAX_WAITING", 4)
+async def test_as_many_as_places_get_free_come_in_and_no_more() -> None:
     async with listening(max_connections=2) as listener, AsyncExitStack() as stack:
+        listener.acceptor.max_waiting = 4
         first = [await stack.enter_async_context(dial(listener.port)) for _ in range(2)]
         await listener.until(lambda: listener.current_connections == 2)
         waiting = [await stack.enter_async_context(dial(listener.port)) for _ in range(6)]
@@ -267,7 +270,7 @@ async def test_sockets_that_wait_for_a_place_end_with_the_listener() -> None:
     async with listening(max_connections=1) as listener, dial(listener.port):
         await listener.until(lambda: listener.current_connections == 1)
         async with dial(listener.port) as (reader, _):
-            while not listener._placeless:
+            while not listener.acceptor.waiting:
                 await asyncio.sleep(0)
             await listener.stop()
             assert await closed_by_peer(reader) == b""
@@ -279,7 +282,7 @@ async def test_a_larger_bound_lets_those_in_that_wait() -> None:
     async with listening(max_connections=1) as listener, dial(listener.port):
         await listener.until(lambda: listener.current_connections == 1)
         async with dial(listener.port) as (reader, writer):
-            while not listener._placeless:
+            while not listener.acceptor.waiting:
                 await asyncio.sleep(0)
             listener.reload(listener_settings(max_connections=2), ZoneSettings())
             writer.write(b"hello")
@@ -323,6 +326,23 @@ async def test_probes_are_one_line_a_minute(caplog: pytest.LogCaptureFixture) ->
     ]
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+@on_every_transport
+async def test_a_client_has_the_address_to_which_it_has_connected(host: str) -> None:
+    async with listening(bind=f"{host}:0") as listener, dial(listener.port):
+        await listener.until(lambda: listener.current_connections == 1)
+        transport = listener.echoes[0].transport
+        assert transport.get_extra_info("sockname") == ("127.0.0.1", listener.port)
+        assert transport.get_extra_info("socket").getsockname() == ("127.0.0.1", listener.port)
+
+
+@on_every_transport
+async def test_an_accepted_socket_does_not_block() -> None:
+    async with listening() as listener, dial(listener.port):
+        await listener.until(lambda: listener.current_connections == 1)
+        assert not os.get_blocking(listener.echoes[0].transport.get_extra_info("socket").fileno())
+
+
 @pytest.mark.parametrize("nodelay", [True, False])
 @on_every_transport
 async def test_nodelay(nodelay: bool) -> None:
@@ -336,12 +356,12 @@ async def test_nodelay(nodelay: bool) -> None:
 async def test_without_sockets_the_listener_rests_and_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     async with listening() as listener:
         later: list[tuple[float, Any]] = []
-        accept = socket.socket.accept
+        take = PlainSocket.take
 
-        def exhausted(_: socket.socket) -> Any:
+        def exhausted(_: PlainSocket) -> Any:
             raise OSError(errno.EMFILE, "Too many open files")
 
-        monkeypatch.setattr(socket.socket, "accept", exhausted)
+        monkeypatch.setattr(PlainSocket, "take", exhausted)
         loop = asyncio.get_running_loop()
 
         class Loop:
@@ -354,11 +374,11 @@ async def test_without_sockets_the_listener_rests_and_comes_back(monkeypatch: py
                 later.append((delay, callback))
                 return loop.call_later(3600, callback)
 
-        monkeypatch.setattr("taipan.broker.transport.listener.asyncio.get_running_loop", Loop)
+        monkeypatch.setattr("asyncio.get_running_loop", Loop)
         async with dial(listener.port) as (reader, writer):
             await listener.until(lambda: listener.refused == {"no_sockets": 1})
             assert [delay for delay, _ in later] == [ACCEPT_PAUSE]
-            monkeypatch.setattr(socket.socket, "accept", accept)
+            monkeypatch.setattr(PlainSocket, "take", take)
             later[0][1]()
             writer.write(b"hello")
             assert await reader.readexactly(5) == b"hello"
@@ -404,7 +424,7 @@ async def test_a_socket_that_gets_no_transport(monkeypatch: pytest.MonkeyPatch, 
                 finally:
                     sock.close()
 
-        monkeypatch.setattr("taipan.broker.transport.listener.asyncio.get_running_loop", Loop)
+        monkeypatch.setattr("asyncio.get_running_loop", Loop)
         async with dial(listener.port) as (reader, _):
             assert await closed_by_peer(reader) == b""
         assert listener.refused == {"closed_early": 1}
