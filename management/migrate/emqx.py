@@ -91,6 +91,8 @@ _COMMON: Final = {
     "retainer.max_payload_size": ("retained", "max_payload_size", "size"),
     "retainer.expiry_interval": ("retained", "expiry_interval", "seconds"),
 }  # fmt: skip
+_NAMED: Final = ("resources", "rules", "schemas")
+"""Sections of an export whose records are reported one by one if they have no effect here."""
 _ORDERS: Final = {"auth_order": "authenticators", "acl_order": "authorizers"}
 _STRATEGIES: Final = {"hash": "hash_clientid", "local": "random"}
 """Strategies of shared subscriptions that have another name in Taipan, or no counterpart."""
@@ -166,7 +168,12 @@ async def _export(path: Path) -> Migration:
     for section, records in plan.carried.items():
         if section == "modules":
             continue
-        report.left_out(str(path), section, f"{len(records)} records without a counterpart, kept for the next export")
+        named = [each for each in file.without_effect if each.section == section and section in _NAMED]
+        for each in named:
+            report.left_out(str(path), f"{section} {each.id}", each.what)
+        if len(records) > len(named):
+            count = f"{len(records) - len(named)} {'more ' if named else ''}records"
+            report.left_out(str(path), section, f"{count} without a counterpart, kept for the next export")
     report_modules(report, str(path), _modules(plan))
     if put_modules(migration, str(path), _modules(plan)):
         close(migration, [migration.zone])

@@ -12,6 +12,7 @@ from taipan.broker.config import RewriteSettings
 from ..configuration.config import read_data
 from ..configuration.config_document import ConfigError
 from ..configuration.emqx_access import authenticates
+from ..configuration.emqx_alternatives import instead_of_module
 from ..configuration.settings_validation import validate_rewrite
 from ..configuration.validation import Fault
 from .mosquitto_files import Directive
@@ -23,14 +24,6 @@ _REWRITE_KEY: Final = re.compile(r"module\.rewrite\.(?:(pub|sub)\.)?rule\.(\d{1,
 _ACTIONS: Final = {"pub": "publish", "sub": "subscribe", None: "all"}
 SUBSCRIPTION: Final = "emqx_mod_subscription"
 _SUBSCRIPTION_KEY: Final = re.compile(r"module\.subscription\.(\d{1,9})\.(topic|qos|nl|rap|rh)", re.ASCII)
-_IN_EXPORTS: Final = {
-    "internal_acl": "write its rules as [[access.rules]], or migrate etc with its acl.conf",
-    "presence": "the module emqx_mod_presence is on",
-    "recon": "it measures the Erlang virtual machine",
-    "retainer": "its limits are [retained]",
-    "mqtt_subscriber": "create a resource bridge_mqtt with ingress",
-}
-"""What to do instead, by the type of a module of an export."""
 
 
 def loaded_names(text: str) -> list[str]:
@@ -44,7 +37,7 @@ def report_modules(report: MigrationReport, path: str, modules: Iterable[Mapping
     for record in modules:
         kind = record.get("type")
         if isinstance(kind, str) and not authenticates(kind):
-            why = _IN_EXPORTS.get(kind, "no counterpart") if record.get("enabled", True) else "disabled"
+            why = (instead_of_module(kind) or "no counterpart") if record.get("enabled", True) else "disabled"
             report.left_out(path, f"module {kind}", f"{why}; kept for the next export")
 
 

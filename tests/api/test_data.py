@@ -541,6 +541,10 @@ async def test_what_does_nothing_here_is_named_in_the_answer(caplog: pytest.LogC
         assert "import_without_effect records=" in caplog.text
 
 
+INSTEAD = (
+    "a persistent session stores messages for a client that is offline, without a database",
+    "use lookup_sub_to_pgsql, _mysql or _redis, or proxy subscription (auto_subscribe.topics)",
+)
 LOOKUPS = ("lookup_sub_to_pgsql", "lookup_sub_to_mysql", "lookup_sub_to_redis")
 
 
@@ -565,13 +569,46 @@ async def test_the_actions_for_offline_messages_and_stored_subscriptions_are_nam
         answer = (await node.api.post("/data/import", {"version": "4.4", "rules": rules})).data
         told = {each["id"]: each["what"] for each in answer["without_effect"]}
         assert told == {
-            f"rule:{name}": f"kept only for the next export: the action {name} is unknown here"
-            for name in names
+            f"rule:{name}": f"kept only for the next export: the action {name} is unknown here; {instead}"
+            for name, instead in zip(names, INSTEAD, strict=True)
             if name not in known
         }
         exported = (await node.api.get("/data/export")).json
         assert exported["code"] == 0
         assert [each["id"] for each in (await node.api.get("/rules")).data] == [f"rule:{name}" for name in known]
+
+
+@pytest.mark.parametrize(
+    "type, instead",
+    [
+        ("backend_mongo_rs", "no server to test with can be installed from packages; send rows with data_to_kafka"),
+        ("backend_cassa", "send rows with data_to_kafka, data_to_rabbit or data_to_webserver"),
+        ("backend_dynamo", "send rows with data_to_kafka"),
+        ("backend_hstreamdb", "send rows with data_to_kafka"),
+        ("bridge_pulsar", "send rows with data_to_kafka"),
+        ("bridge_rocket", "send rows with data_to_kafka"),
+        ("bridge_gcp_pubsub", "send rows with data_to_kafka"),
+        ("bridge_rpc", "use a cluster, or the resource bridge_mqtt"),
+        ("parser_tcp", "decode payloads with a schema"),
+        ("backend_mongolia", ""),
+        ("backend_unheard", ""),
+    ],
+)
+async def test_the_answer_says_what_to_use_in_place_of_a_resource(type: str, instead: str) -> None:
+    resource = {"id": "resource:1", "type": type, "config": {}}
+    action = type.replace("backend", "data_to").replace("bridge", "data_to").removesuffix("_rs")
+    rule = {"id": "rule:1", "rawsql": 'SELECT * FROM "t"', "actions": [{"name": action, "args": {}}]}
+    export = {"version": "4.4", "resources": [resource], "rules": [rule]}
+    async with managed_node() as node:
+        told = await dry_run(node, export)
+        answer = (await node.api.post("/data/import", export)).data
+        assert told["without_effect"] == answer["without_effect"]
+        what = {each["section"]: each["what"] for each in answer["without_effect"]}
+        assert what["resources"].startswith(f"kept only for the next export: type {type} is unknown here")
+        assert what["rules"].startswith(f"kept only for the next export: the action {action} is unknown here")
+        for each in what.values():
+            assert each.partition(" is unknown here")[2].startswith(f"; {instead}" if instead else "")
+            assert bool(each.partition(" is unknown here")[2]) is bool(instead)
 
 
 async def test_a_module_that_authenticates_names_the_settings_to_write() -> None:
@@ -598,7 +635,7 @@ async def test_a_module_that_authenticates_names_the_settings_to_write() -> None
         assert "disabled; " in told and 'acl_cmd = "HGETALL mqtt_acl:%u"' in told
         assert "users in MongoDB are not supported" in named["mongo_authentication"]
         assert "write [access.http] into its configuration" in named["http_authentication"]
-        assert "type presence is unknown here" in named["presence"]
+        assert "type presence is unknown here; the module emqx_mod_presence is on" in named["presence"]
 
 
 async def test_what_is_named_is_bounded() -> None:

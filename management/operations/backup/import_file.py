@@ -14,6 +14,7 @@ from taipan.ruleengine.rules.import_check import ImportCheck
 from taipan.ruleengine.stored.rows import StoredResource, StoredRule, StoredSchema
 
 from ...configuration.emqx_access import module_in_words
+from ...configuration.emqx_alternatives import instead_of_module, unknown
 from ...configuration.known_secrets import is_known_hash, is_known_password
 from ..alarm_targets import StoredSilence, StoredTarget
 from ..alarm_thresholds import StoredThreshold
@@ -337,7 +338,9 @@ class ImportedDocument:
                 check_storable("actions", record["actions"])
                 rule = await adoption.check_rule(record)
                 if rule is None:
-                    self._take_along("rules", record, text, _actions_in_words(adoption.unknown_actions(record)))
+                    self._take_along(
+                        "rules", record, text, unknown("the action", *adoption.unknown_actions(record)[:_SHOWN_ACTIONS])
+                    )
                 else:
                     rules[rule.id] = rule
             except (Refusal, RuleEngineError) as error:
@@ -459,17 +462,14 @@ def _as_object(value: Any) -> JsonObject:
 
 
 def _unknown_in_words(section: str, members: JsonObject) -> str:
-    """Say why a record has no effect."""
+    """Say why a record has no effect, and what to use instead."""
     if section == "modules" and (words := module_in_words(members)):
         return words
     if section == "schemas" and isinstance(members.get("parser_type"), str):
-        return f"parser type {members['parser_type'][:64]} is unknown here"
-    if isinstance(members.get("type"), str):
-        return f"type {members['type'][:64]} is unknown here"
-    return "unknown here"
-
-
-def _actions_in_words(names: list[str]) -> str:
-    """Say which actions of a rule are unknown here."""
-    shown = ", ".join(name[:64] for name in names[:_SHOWN_ACTIONS])
-    return f"the {'action' if len(names) == 1 else 'actions'} {shown} {'is' if len(names) == 1 else 'are'} unknown here"
+        return unknown("parser type", members["parser_type"])
+    kind = members.get("type")
+    if not isinstance(kind, str):
+        return "unknown here"
+    if section == "modules" and (words := instead_of_module(kind)):
+        return f"type {kind[:64]} is unknown here; {words}"
+    return unknown("type", kind)

@@ -596,3 +596,23 @@ def test_the_plugin_of_coap_becomes_listeners(tmp_path: Path, capsys: pytest.Cap
     assert tls is not None and (tls.verify, tls.keyfile, tls.cafile) == ("required", keyfile, certfile)
     assert tls.ciphers == "ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-RSA-AES256-GCM-SHA384" and named["coap"].tls is None
     assert "every client has statistics" in told and "coap.other 1" in told
+
+
+@pytest.mark.parametrize("number", [3, 150])
+def test_resources_and_rules_without_effect_are_named(
+    number: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With what replaces them, up to 100 records; the others are counted."""
+    resources = [{"id": f"resource:{each}", "type": "bridge_pulsar", "config": {}} for each in range(number)]
+    rule = {"id": "rule:1", "rawsql": 'SELECT * FROM "t"', "actions": [{"name": "data_to_pulsar", "args": {}}]}
+    path = tmp_path / "export.json"
+    path.write_text(msgspec.json.encode({"version": "4.4", "rules": [rule], "resources": resources}).decode())
+    _, told = migrated(path, tmp_path / "into", capsys)
+    kept = "kept only for the next export: "
+    assert f"left out: resources resource:0: {kept}type bridge_pulsar is unknown here; send rows with data_to_k" in told
+    if number == 3:
+        assert f"left out: rules rule:1: {kept}the action data_to_pulsar is unknown here; send rows with data_" in told
+        assert "without a counterpart" not in told
+    else:
+        assert "left out: resources: 50 more records without a counterpart, kept for the next export" in told
+        assert "left out: rules: 1 records without a counterpart, kept for the next export" in told
