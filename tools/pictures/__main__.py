@@ -25,7 +25,7 @@ from .shots import PAGES, SHOTS, Shot
 
 SIZE: Final = {"width": 1280, "height": 760}
 DENSITY: Final = 2
-QUALITY: Final = 30
+QUALITY: Final = 27
 
 
 def compressed(png: bytes) -> bytes:
