@@ -105,11 +105,10 @@ class Acceptor:
 
     def _accept(self, listening: PlainSocket, name: object) -> None:
         listener = self._listener
-        poller = None if name is None else self._poller()
         most = self.descriptors.for_clients
         for _ in range(ACCEPTS_PER_ITERATION):
             try:
-                fd, address = listening.take()
+                sock, address = listening.accept()
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as exc:
@@ -120,20 +119,14 @@ class Acceptor:
                     continue
                 self._exhausted(("", 0), text)
                 return
-            peer: tuple[str, int]
-            if poller is not None and fd < most and not self.waiting and not self.full:
-                peer = address[:2]
-                os.set_blocking(fd, False)
-                poller.accepted(fd, peer, name).start(self._made)
-            else:
-                sock = listening.socket_of(fd)
-                peer = peer_of(sock) if listener.kind.local else address[:2]
-                if fd >= most:
-                    sock.close()
-                    kept = self.descriptors.limit - most
-                    self._exhausted(peer, f"{kept} of {self.descriptors.limit} are kept for the node itself")
-                    return
-                self._admit(sock, peer)
+            peer: tuple[str, int] = peer_of(sock) if listener.kind.local else address[:2]
+            if sock.fileno() >= most:
+                sock.close()
+                kept = self.descriptors.limit - most
+                self._exhausted(peer, f"{kept} of {self.descriptors.limit} are kept for the node itself")
+                return
+            sock.__class__ = PlainSocket
+            self._admit(sock, peer, name)
             if self._rate is not None:
                 wait = self._rate.consume(1, self._clock.now())
                 if wait > 0:
@@ -183,9 +176,9 @@ class Acceptor:
             self._rate.consume(1, now)
         return True
 
-    def _admit(self, sock: socket.socket, peer: tuple[str, int]) -> None:
+    def _admit(self, sock: socket.socket, peer: tuple[str, int], name: object) -> None:
         if not self.waiting and not self.full:
-            self._start(sock, peer)
+            self._start(sock, peer, name)
         elif len(self.waiting) < self.max_waiting:
             self.waiting.append((sock, peer))
             asyncio.get_running_loop().call_later(PLACE_TIMEOUT, self._refuse_waiting, sock)
@@ -196,12 +189,12 @@ class Acceptor:
         else:
             self._refuse_full(sock, peer)
 
-    def _start(self, sock: socket.socket, peer: tuple[str, int]) -> None:
+    def _start(self, sock: socket.socket, peer: tuple[str, int], name: object = None) -> None:
         listener = self._listener
         poller = self._poller()
         if poller is not None:
             try:
-                transport = poller.open(sock, peer)
+                transport = poller.open(sock, peer, name)
             except OSError:
                 listener.refuse("closed_early", "", peer)
                 return

@@ -4,7 +4,7 @@ import asyncio
 import errno
 import socket
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 
 class PlainSocket(socket.socket):
@@ -15,16 +15,6 @@ class PlainSocket(socket.socket):
 
     family = socket.SocketType.family  # type: ignore[assignment]
     type = socket.SocketType.type  # type: ignore[assignment]
-
-    def take(self) -> tuple[int, Any]:
-        """Do what ``accept`` does, but return the number of the socket, and its client's address. A socket object for
-        each client would cost as much as accepting it."""
-        taken: tuple[int, Any] = self._accept()  # type: ignore[attr-defined]
-        return taken
-
-    def socket_of(self, fd: int) -> "PlainSocket":
-        """Return a socket object for a number that ``take`` has returned."""
-        return PlainSocket(self.family, self.type, self.proto, fd)
 
 
 def is_wildcard(host: str) -> bool:

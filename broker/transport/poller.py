@@ -72,21 +72,19 @@ class Poller:
         self._end_scheduled = False
         loop.add_reader(self._epoll.fileno(), self.poll)
 
-    def open(self, sock: socket.socket, peer: object) -> "PolledTransport":
-        """Return a transport that owns an accepted socket; ``peer`` is its ``peername``. ``start`` it.
+    def open(self, sock: socket.socket, peer: object, name: object = None) -> "PolledTransport":
+        """Return a transport that owns an accepted socket; ``peer`` is its ``peername``, ``name`` its ``sockname``, if
+        this is known. ``start`` it.
 
         Raises OSError, and closes the socket, if it has failed already."""
         try:
             sock.setblocking(False)
-            name = sock.getsockname()
+            if name is None:
+                name = sock.getsockname()
         except OSError:
             sock.close()
             raise
-        return self.accepted(sock.detach(), peer, name)
-
-    def accepted(self, fd: int, peer: object, name: object) -> "PolledTransport":
-        """Do the same for the number of a socket that does not block; ``name`` is its ``sockname``."""
-        transport = PolledTransport(self, fd, peer, name)
+        transport = PolledTransport(self, sock.detach(), peer, name)
         self.add(transport)
         return transport
 

@@ -196,6 +196,8 @@ class RabbitSystem(System):
 
 @pytest_asyncio.fixture
 async def system(process: RabbitMq) -> System:
+    if not process.runs:
+        process.start()
     made = RabbitSystem(process)
     connection = await connect(process)
     channel = await connection.channel()

@@ -99,7 +99,8 @@ function stack(series: Series[]): (number | null)[][] {
 export function Chart(props: ChartProps) {
   const { title, href, at, series, format, from, to, height = 180, stacked, sync, binary, marks = NO_MARKS } = props;
   const box = useRef<HTMLDivElement>(null);
-  const plot = useRef<uPlot | undefined>(undefined);
+  /** What is drawn, and the lines that it was drawn for: data of others does not fit. */
+  const plot = useRef<{ drawn: uPlot; shape: string } | undefined>(undefined);
   const point = useRef<((at: number) => void) | undefined>(undefined);
   const [index, setIndex] = useState<number | null>(null);
   const [ready, setReady] = useState(false);
@@ -120,9 +121,9 @@ export function Chart(props: ChartProps) {
     const lines = stacked ? stack(series) : series.map(({ values }) => values);
     return [at.map((moment) => moment / 1000), ...lines];
   }, [at, series, stacked]);
-  const current = useRef(data);
-  current.current = data;
   const shape = series.map((one) => `${one.label}:${one.color ?? ""}:${one.faint ?? ""}`).join("|");
+  const current = useRef({ shape, data });
+  current.current = { shape, data };
   const selects = props.onSelect !== undefined;
 
   useEffect(() => {
@@ -131,8 +132,9 @@ export function Chart(props: ChartProps) {
     let gone = false;
     let watch: ResizeObserver | undefined;
     const start = ({ draw, point: move }: typeof import("./plot")): void => {
-      if (gone) return;
-      const drawn = draw(element, current.current, {
+      // With other lines in the meantime, it is drawn by the effect that follows.
+      if (gone || current.current.shape !== shape) return;
+      const drawn = draw(element, current.current.data, {
         height,
         stacked: stacked ?? false,
         labels: series.map((one) => one.label),
@@ -150,7 +152,7 @@ export function Chart(props: ChartProps) {
         onSelect: selects ? (low, high) => handlers.current.onSelect?.(low, high) : undefined,
         onPick: (next) => pick(next),
       });
-      plot.current = drawn;
+      plot.current = { drawn, shape };
       point.current = (moment) => move(drawn, moment / 1000, sync);
       watch = new ResizeObserver(() => drawn.setSize({ width: element.clientWidth, height }));
       watch.observe(element);
@@ -161,7 +163,7 @@ export function Chart(props: ChartProps) {
     return () => {
       gone = true;
       watch?.disconnect();
-      plot.current?.destroy();
+      plot.current?.drawn.destroy();
       plot.current = undefined;
       point.current = undefined;
     };
@@ -171,7 +173,9 @@ export function Chart(props: ChartProps) {
     const moment = handlers.current.at[index];
     if (moment !== undefined) handlers.current.onPick?.(moment);
   };
-  const update = useRef(() => plot.current?.setData(current.current));
+  const update = useRef(() => {
+    if (plot.current?.shape === current.current.shape) plot.current.drawn.setData(current.current.data);
+  });
   useEffect(() => inTurn(update.current), [data, from, to, ready, marks]);
 
   const shown = index !== null && index < at.length ? index : null;

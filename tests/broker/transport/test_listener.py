@@ -356,12 +356,12 @@ async def test_nodelay(nodelay: bool) -> None:
 async def test_without_sockets_the_listener_rests_and_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     async with listening() as listener:
         later: list[tuple[float, Any]] = []
-        take = PlainSocket.take
+        accept = PlainSocket.accept
 
         def exhausted(_: PlainSocket) -> Any:
             raise OSError(errno.EMFILE, "Too many open files")
 
-        monkeypatch.setattr(PlainSocket, "take", exhausted)
+        monkeypatch.setattr(PlainSocket, "accept", exhausted)
         loop = asyncio.get_running_loop()
 
         class Loop:
@@ -378,7 +378,7 @@ async def test_without_sockets_the_listener_rests_and_comes_back(monkeypatch: py
         async with dial(listener.port) as (reader, writer):
             await listener.until(lambda: listener.refused == {"no_sockets": 1})
             assert [delay for delay, _ in later] == [ACCEPT_PAUSE]
-            monkeypatch.setattr(PlainSocket, "take", take)
+            monkeypatch.setattr(PlainSocket, "accept", accept)
             later[0][1]()
             writer.write(b"hello")
             assert await reader.readexactly(5) == b"hello"

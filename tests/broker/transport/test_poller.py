@@ -723,7 +723,7 @@ async def test_a_fault_before_the_first_read_closes_the_socket() -> None:
 @on_both_loops
 async def test_a_listener_counts_such_a_socket(proxied: bool) -> None:
     class Failing:
-        def open(self, sock: socket.socket, peer: object) -> None:
+        def open(self, sock: socket.socket, peer: object, name: object = None) -> None:
             sock.close()
             raise OSError(errno.EINVAL, "Invalid argument")
 

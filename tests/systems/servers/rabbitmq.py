@@ -63,9 +63,12 @@ class RabbitMq(ServerProcess):
         return [self._server]
 
     def ready(self) -> bool:
-        with socket.create_connection(("127.0.0.1", self.port), 5.0) as connection:
-            connection.sendall(b"AMQP\0\0\x09\x01")
-            return connection.recv(1) == b"\x01"
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), 5.0) as connection:
+                connection.sendall(b"AMQP\0\0\x09\x01")
+                return connection.recv(1) == b"\x01"
+        except OSError:  # while it starts, it may accept a connection and reset it
+            return False
 
     def populate(self) -> None:
         """Its user is one of its settings."""
