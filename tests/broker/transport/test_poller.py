@@ -719,7 +719,7 @@ async def test_a_fault_before_the_first_read_closes_the_socket() -> None:
         client.close()
 
 
-@pytest.mark.parametrize("proxied", [False, True])
+@pytest.mark.parametrize("proxied", [pytest.param(False, marks=pytest.mark.interpreted), True])
 @on_both_loops
 async def test_a_listener_counts_such_a_socket(proxied: bool) -> None:
     class Failing:
