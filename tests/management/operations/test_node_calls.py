@@ -18,7 +18,7 @@ N1, N2 = "n1@host", "n2@host"
 # A name that is gone, or an argument that is new without a default, is an answer that a node of the version before does
 # not get.
 SERVED = """
-Access.explain_client(query) Access.owner_of_session(client_id,owner,username) AccessSources.records()
+Access.explain_client(query) Access.owner_of_session(client_id,owner) AccessSources.records()
 AlarmTargets.statuses_here() Apps.uses_here()
 Alarms.deactivate(name) Alarms.forget()
 Alarms.records(which) Audit.latest_here(query,wanted)
