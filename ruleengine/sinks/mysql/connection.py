@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections import OrderedDict
-from typing import Final
+from typing import Any, Final
 
 from pymysql.err import MySQLError
 
@@ -89,8 +89,7 @@ class MysqlConnection(DatabaseConnection):
 
     async def read(self, query: SqlTemplate, values: list[str]) -> list[tuple[object, ...]]:
         try:
-            await self._connection.query(query.sql(lambda number: literal(values[number])))
-            return list(self._connection._result.rows or ())
+            return await self._rows(query.sql(lambda number: literal(values[number])))
         except MySQLError as error:
             raise _refusal(error, False) from None
         except (struct.error, IndexError, RuntimeError) as error:
@@ -103,8 +102,13 @@ class MysqlConnection(DatabaseConnection):
             raise OSError(reason(error)) from None
 
     async def _max_allowed_packet(self) -> int:
-        await self._connection.query("select @@max_allowed_packet")
-        return int(self._connection._result.rows[0][0])
+        ((size,),) = await self._rows("select @@max_allowed_packet")
+        return int(size)
+
+    async def _rows(self, query: str) -> list[tuple[Any, ...]]:
+        async with self._connection.cursor() as cursor:
+            await cursor.execute(query)
+            return list(await cursor.fetchall())
 
     async def _run(self, template: SqlTemplate, rows: list[list[SqlValue]]) -> None:
         """Write rows with one statement. Raises StatementRefused or MySQLError."""
